@@ -5,5 +5,8 @@ class CheckpointsConfig(AppConfig):
     name = "checkpoints"
 
     def ready(self) -> None:
-        """Connect the receivers of the jobs' signals."""
-        from checkpoints import receivers  # noqa: F401 - importing it connects them.
+        """Set the hooks by which jobs reach their checkpoints."""
+        from checkpoints import job_hooks
+        from jobs import hooks
+
+        hooks.checkpoints = job_hooks

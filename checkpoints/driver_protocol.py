@@ -216,6 +216,7 @@ def _drop_taken(driver: Driver, after: int) -> None:
 
 
 def _command(message: dict[str, Any]) -> DriverCommand:
-    command = wire.decode(message)
+    command: Any = wire.decode(message)
     assert isinstance(command, get_args(DriverCommand))
-    return command
+    known: DriverCommand = command
+    return known

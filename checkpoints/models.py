@@ -23,6 +23,15 @@ def _choices(enum: Any) -> list[tuple[str, str]]:
     return [(member.value, member.value) for member in enum]
 
 
+UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
+# Statuses after completion, whether or not the files still exist.
+COMPLETED_ONCE = (
+    CheckpointStatus.COMPLETED.value,
+    CheckpointStatus.SUBSUMED.value,
+    CheckpointStatus.DISCARDED.value,
+)
+
+
 class CoordinatorRow(models.Model):
     """``weir.protocol.coordinator.CoordinatorState`` of one job, and when it is due for a tick."""
 

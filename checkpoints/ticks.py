@@ -37,6 +37,7 @@ def tick_due() -> int:
     due = due.exclude(is_set_aside(Step.CHECKPOINT, now))
     count = 0
     for job_id, due_at in due.values_list("pk", "coordinator__due_at")[:CLAIMED_MAX]:
+        assert due_at is not None  # Only those are selected.
         if due_at > now:
             countdowns.tick_at(job_id, clock.to_ms(due_at), clock.to_ms(now))
             continue

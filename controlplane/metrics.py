@@ -30,7 +30,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from checkpoints.models import Checkpoint, RemovedCheckpoints
+from checkpoints.models import UNSETTLED, Checkpoint, RemovedCheckpoints
 from checkpoints.retention import totals
 from controlplane.alert_metrics import alert_metrics
 from controlplane.base import clock, threads
@@ -54,7 +54,6 @@ JOBS_MAX = 200
 KEPT_AFTER_END = timedelta(hours=1)
 READ_TIMES_MAX = 3  # Where rows are removed meanwhile; then the next scrape has the totals again.
 
-_UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
 _RESTORE_PHASES = ("backoff", "redeploy", "restore", "catch_up")
 
 
@@ -185,7 +184,7 @@ def _settled_up_to(job_ids: list[str]) -> dict[str, int]:
     """The number up to which all checkpoints of a job are settled, by job."""
     own = Checkpoint.objects.filter(job=OuterRef("pk"))
     newest = own.order_by("-number").values("number")[:1]
-    unsettled = own.filter(status__in=_UNSETTLED).order_by("number").values("number")[:1]
+    unsettled = own.filter(status__in=UNSETTLED).order_by("number").values("number")[:1]
     rows = (
         Job.objects.filter(pk__in=job_ids)
         .order_by()

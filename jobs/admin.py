@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from jobs.models import Artifact, Attempt, Driver, Job, JobException, Operation
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class ReadOnlyAdmin(admin.ModelAdmin):
     """An admin page that only shows rows."""
 
     list_per_page = 50

@@ -74,7 +74,7 @@ def resume_stranded() -> int:
     there is one all the same it is a bug, which is logged, but the job goes on.
     """
     has_driver = Exists(Driver.objects.filter(job=OuterRef("pk"), status__in=LIVE_DRIVERS))
-    stranded = Q(restart_at=None) & ~Q(status__in=FINAL_JOB_STATUSES) & ~has_driver
+    stranded = Q(~has_driver, restart_at=None) & ~Q(status__in=FINAL_JOB_STATUSES)
     return _each(Step.RESUME, stranded, "created_at", _resume)
 
 

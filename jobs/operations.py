@@ -30,7 +30,6 @@ from jobs.models import (
     OperationStatus,
 )
 from jobs.set_aside import Step, is_set_aside, setting_aside
-from jobs.signals import operation_given_up
 from weir.protocol import operations as steps
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.operations import (
@@ -175,7 +174,6 @@ def begin(
         return winner
     for overtaken in under_way.filter(kind__in=_OVERTAKES.get(kind, ())).exclude(pk=operation.pk):
         give_up(overtaken, OperationStatus.CANCELLED, f"overtaken by {kind.value} {operation.pk}")
-        operation_given_up.send(sender=Operation, operation=overtaken)
     wakeups.on_commit(wakeups.job(job.pk))
     return operation
 
@@ -355,7 +353,4 @@ def _expire(pk: Any, job_id: str, now: datetime) -> bool:
             return False  # Another transaction has the job; the next sweep tries again.
         operation = Operation.objects.get(pk=pk)
         said = f"the operation had not ended by its deadline, {operation.deadline_at.isoformat()}"
-        if operation.deadline_at > now or not give_up(operation, OperationStatus.EXPIRED, said):
-            return False
-        operation_given_up.send(sender=Operation, operation=operation)
-        return True
+        return operation.deadline_at <= now and give_up(operation, OperationStatus.EXPIRED, said)

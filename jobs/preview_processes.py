@@ -36,7 +36,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.base import clock, logs, watchdog
-from jobs import operations
+from jobs import hooks, operations
 from jobs.drivers import driver_files, processes, user_processes
 from jobs.drivers.driver_account import (
     create_log,
@@ -48,7 +48,6 @@ from jobs.drivers.driver_account import (
 from jobs.drivers.handed_secrets import handed_secrets
 from jobs.drivers.spark_command import environment_of
 from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation, OperationKind, PipelineKind
-from jobs.signals import jobs_compared
 from jobs.storable_text import storable, storable_json
 from jobs.uploads import path_of
 from weir.untrusted_files import UntrustedFileError, open_regular, read, read_whole
@@ -336,14 +335,10 @@ def _conclude(operation: Operation, outcome: _Outcome) -> None:
             for pair, answer in zip(operation.parameters["outputs"], outcome.documents, strict=True)
         ]
         other = operation.parameters["other"]
-        more: list[tuple[Any, Any]] = jobs_compared.send(sender=Job, job=operation.job, other=other)
-        operations.succeed(operation, {"outputs": outputs, **_merged(a for _, a in more)})
+        more = hooks.checkpoints.compare(operation.job, other)
+        operations.succeed(operation, {"outputs": outputs, **more})
     else:
         operations.succeed(operation, outcome.documents[0])
-
-
-def _merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {name: value for part in parts for name, value in part.items()}
 
 
 def _answer(operation: Operation, number: int) -> tuple[dict[str, Any] | None, str]:

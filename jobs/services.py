@@ -17,8 +17,8 @@ from django.db import transaction
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock, logs, wakeups
-from controlplane.base.errors import Invalid, NotFound, WrongState
-from jobs import operations
+from controlplane.base.errors import Invalid, WrongState, existing
+from jobs import hooks, operations
 from jobs.drivers import drivers, outbox
 from jobs.models import (
     FINAL_JOB_STATUSES,
@@ -32,7 +32,6 @@ from jobs.models import (
     Operation,
     OperationKind,
 )
-from jobs.signals import job_created, job_reopened, restore_asked
 from jobs.submissions import Checked, Submission, check, check_recovery_target
 from weir.protocol.driver_messages import CancelJob
 from weir.protocol.lifecycle import FailureReason, JobStatus
@@ -79,11 +78,10 @@ def locked(job_id: str) -> Job:
     Raises:
         NotFound: There is no such job.
     """
-    matching = Job.objects.select_for_update(of=("self",)).filter(pk=job_id)
-    job = None if "\0" in job_id else matching.first()  # PostgreSQL refuses NUL in text.
-    if job is None:
-        raise NotFound(f"there is no job {job_id!r}")
-    return job
+    rows = Job.objects.select_for_update(of=("self",))
+    # PostgreSQL refuses NUL in text.
+    rows = rows.none() if "\0" in job_id else rows.filter(pk=job_id)
+    return existing(rows, f"there is no job {job_id!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +223,7 @@ def _created(
         begin_with(job, beginning)
         job.origin, job.origin_uri = origin or beginning.job, beginning.uri
     job.save(force_insert=True)
-    job_created.send(sender=Job, job=job)
+    hooks.checkpoints.job_created(job)
     return job
 
 
@@ -247,8 +245,7 @@ def _beginning(checked: Checked) -> Beginning | None:
     """The checkpoint or savepoint that a submission starts from, if it names one."""
     if checked.restore is None:
         return None
-    answers = restore_asked.send(sender=Job, uri=checked.restore)
-    job, number = next((known for _, known in answers if known is not None), (None, None))
+    job, number = hooks.checkpoints.restored(checked.restore) or (None, None)
     return Beginning(checked.restore, job, number, claims=checked.claims)
 
 
@@ -396,7 +393,7 @@ def relaunch(job: Job, why: str, reason: FailureReason) -> None:
         WrongState: The job's end is still being settled.
     """
     if job.is_over:
-        job_reopened.send(sender=Job, job=job)
+        hooks.checkpoints.job_reopened(job)
         job.restart_state = None  # Earlier losses no longer count: a user asked for this start.
     job.desired = DesiredState.RUNNING
     job.restart_at = clock.now()

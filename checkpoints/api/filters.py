@@ -3,7 +3,7 @@
 import django_filters
 from django.db.models import QuerySet
 
-from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
+from checkpoints.models import Savepoint
 from controlplane.base.filters import (
     ChoicesFilter,
     TrueOrFalseFilter,
@@ -34,10 +34,6 @@ class CheckpointFilter(django_filters.FilterSet):
     triggered_after = after("triggered_at")
     triggered_before = before("triggered_at")
 
-    class Meta:
-        model = Checkpoint
-        fields: list[str] = []
-
 
 class AnyCheckpointFilter(CheckpointFilter):
     """Filters for the checkpoints of all jobs."""
@@ -64,10 +60,6 @@ class SavepointFilter(django_filters.FilterSet):
         help_text="`true`: deleted savepoints; else those that are not deleted.",
     )
 
-    class Meta:
-        model = Savepoint
-        fields: list[str] = []
-
     def with_label(
         self, savepoints: QuerySet[Savepoint], name: str, value: str
     ) -> QuerySet[Savepoint]:
@@ -87,7 +79,8 @@ class SavepointFilter(django_filters.FilterSet):
         """Savepoints that pass all filters; deleted ones only where ``deleted`` is given."""
         if self.form.cleaned_data["deleted"] is None:
             queryset = queryset.filter(deleted_at__isnull=True)
-        return super().filter_queryset(queryset)
+        selected: QuerySet[Savepoint] = super().filter_queryset(queryset)
+        return selected
 
 
 class AnySavepointFilter(SavepointFilter):
@@ -101,7 +94,3 @@ class AckFilter(django_filters.FilterSet):
 
     operator = django_filters.CharFilter(help_text="The operator's uid.")
     chain = django_filters.CharFilter(help_text="The uid of the chain's head.")
-
-    class Meta:
-        model = SubtaskAck
-        fields: list[str] = []

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from checkpoints.api import requests
 from checkpoints.operations import previews
 from checkpoints.operations import requests as operation_requests
+from controlplane.accounts.permissions import account
 from jobs.api.common import OperationActionView, action_schema
 from jobs.api.submission import check_place, in_words_of, pipeline_of
 from jobs.models import Operation
@@ -48,7 +49,7 @@ class StopView(OperationActionView):
         """Ask the service for the operation."""
         check_place(request, given)
         return operation_requests.stop(
-            request.user,
+            account(request),
             self.job.pk,
             drain=given["drain"],
             name=given.get("name", ""),
@@ -81,7 +82,7 @@ class RollbackView(OperationActionView):
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Ask the service for the operation."""
         return operation_requests.rollback(
-            request.user,
+            account(request),
             self.job.pk,
             **_target(given),
             rewind_output=given["rewind_output"],
@@ -102,7 +103,7 @@ class RescaleView(OperationActionView):
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Ask the service for the operation."""
         return operation_requests.rescale(
-            request.user, self.job.pk, parallelism=given["parallelism"], key=key
+            account(request), self.job.pk, parallelism=given["parallelism"], key=key
         )
 
 
@@ -130,7 +131,7 @@ class ForkView(OperationActionView):
         """Ask the service for the operation."""
         with in_words_of(given, "The job cannot be forked like this"):
             return operation_requests.fork(
-                request.user,
+                account(request),
                 self.job.pk,
                 name=given["name"],
                 **_target(given),
@@ -169,7 +170,7 @@ class PreviewsView(OperationActionView):
         """Ask the service for the operation."""
         if given["kind"] == "rollback":
             return previews.rollback(
-                request.user,
+                account(request),
                 self.job.pk,
                 **_target(given),
                 rewind_output=given.get("rewind_output", True),
@@ -177,7 +178,7 @@ class PreviewsView(OperationActionView):
             )
         with in_words_of(given, "The restore cannot be previewed like this"):
             return previews.restore(
-                request.user,
+                account(request),
                 self.job.pk,
                 restore=_place(given),
                 pipeline=pipeline_of(given),
@@ -211,7 +212,7 @@ class ComparisonsView(OperationActionView):
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Ask the service for the operation."""
         return previews.compare(
-            request.user,
+            account(request),
             self.job.pk,
             other_job_id=given["other"],
             keys=given["keys"],

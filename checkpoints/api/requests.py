@@ -96,7 +96,7 @@ class _TargetRequest(RequestSerializer):
     )
     savepoint = serializers.UUIDField(required=False, help_text="The id of a savepoint.")
 
-    targets = ("checkpoint", "savepoint")
+    targets: tuple[str, ...] = ("checkpoint", "savepoint")
     needs_target = True
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The API of savepoints: list, take, describe and delete."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema
@@ -12,7 +12,9 @@ from checkpoints.api import filters, requests
 from checkpoints.api import serializers as shapes
 from checkpoints.models import Savepoint
 from checkpoints.operations import savepoints
-from controlplane.base.errors import NotFound
+from controlplane.accounts.permissions import account
+from controlplane.base.errors import existing
+from controlplane.base.views import OneView, list_schema
 from jobs.api import serializers as job_shapes
 from jobs.api.common import (
     IDEMPOTENCY_KEY,
@@ -20,10 +22,9 @@ from jobs.api.common import (
     LOCATION,
     OPERATION_EXAMPLE,
     OfJob,
-    ShowView,
     accepted,
     idempotency_key,
-    list_schema,
+    job_list_schema,
 )
 from jobs.api.submission import check_place
 
@@ -34,18 +35,18 @@ EXAMPLE = {
 }
 
 
-@list_schema("list_savepoints", "List savepoints of all jobs", tag="savepoints", of_job=False)
+@list_schema("list_savepoints", "List savepoints of all jobs", tag="savepoints")
 class SavepointsView(ListAPIView):
     """Savepoints of all jobs, newest first."""
 
     queryset = Savepoint.objects.select_related("checkpoint", "created_by")
     serializer_class = shapes.SavepointSerializer
-    filterset_class: ClassVar[type[filters.SavepointFilter]] = filters.AnySavepointFilter
+    filterset_class: type[filters.SavepointFilter] = filters.AnySavepointFilter
     orderings = {"created_at": ("created_at", "id")}
     default_ordering = "-created_at"
 
 
-@list_schema("list_job_savepoints", "List a job's savepoints", tag="savepoints")
+@job_list_schema("list_job_savepoints", "List a job's savepoints", tag="savepoints")
 class JobSavepointsView(OfJob, SavepointsView):
     """A job's savepoints, newest first."""
 
@@ -76,12 +77,10 @@ class JobSavepointsView(OfJob, SavepointsView):
 
         The operation succeeds once the savepoint is durable. If it fails, the job goes on.
         """
-        asked = requests.SavepointRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = requests.SavepointRequest.read(request)
         check_place(request, given)
         operation = savepoints.take(
-            request.user,
+            account(request),
             self.job.pk,
             name=given.get("name", ""),
             note=given.get("note", ""),
@@ -92,7 +91,7 @@ class JobSavepointsView(OfJob, SavepointsView):
         return accepted(request, operation)
 
 
-class SavepointView(ShowView):
+class SavepointView(OneView):
     """One savepoint."""
 
     serializer_class = shapes.SavepointSerializer
@@ -102,9 +101,10 @@ class SavepointView(ShowView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """After authentication, role and throttles, find the savepoint."""
         super().initial(request, *args, **kwargs)
-        savepoint = self.get_queryset().filter(pk=kwargs["id"]).first()
-        if savepoint is None:
-            raise NotFound(f"There is no savepoint {kwargs['id']}.")
+        savepoint = existing(
+            self.get_queryset().filter(pk=kwargs["id"]),
+            f"There is no savepoint {kwargs['id']}.",
+        )
         self.savepoint = savepoint
 
     @extend_schema(operation_id="get_savepoint", tags=["savepoints"], summary="Show a savepoint")
@@ -122,9 +122,9 @@ class SavepointView(ShowView):
     )
     def patch(self, request: Request, id: Any) -> Response:
         """Changes the savepoint's name, note or labels; its files stay where they are."""
-        asked = requests.DescriptionRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        savepoints.describe(request.user, self.savepoint.pk, **asked.validated_data)
+        savepoints.describe(
+            account(request), self.savepoint.pk, **requests.DescriptionRequest.read(request)
+        )
         described = self.get_queryset().get(pk=self.savepoint.pk)
         return Response(self.get_serializer(described).data)
 
@@ -140,5 +140,7 @@ class SavepointView(ShowView):
 
         Refused while a job needs the savepoint. The operation succeeds once the files are deleted.
         """
-        operation = savepoints.delete(request.user, self.savepoint.pk, key=idempotency_key(request))
+        operation = savepoints.delete(
+            account(request), self.savepoint.pk, key=idempotency_key(request)
+        )
         return accepted(request, operation)

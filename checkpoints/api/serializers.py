@@ -103,7 +103,7 @@ class SavepointSerializer(serializers.ModelSerializer):
 
     url = serializers.HyperlinkedIdentityField("api:savepoint", lookup_url_kwarg="id")
     job = serializers.CharField(source="job_id")
-    job_url = serializers.HyperlinkedRelatedField(
+    job_url: serializers.RelatedField = serializers.HyperlinkedRelatedField(
         "api:job", source="job", lookup_url_kwarg="job_id", read_only=True
     )
     operation = serializers.CharField(
@@ -144,7 +144,7 @@ class SavepointSerializer(serializers.ModelSerializer):
         default=None,
         help_text="Event time of the slowest input at this savepoint.",
     )
-    created_by = serializers.SlugRelatedField("username", read_only=True)
+    created_by: serializers.RelatedField = serializers.SlugRelatedField("username", read_only=True)
     claimed_by = serializers.CharField(
         source="claimed_by_id", allow_null=True, help_text="The job that may delete it."
     )

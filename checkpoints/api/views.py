@@ -16,12 +16,21 @@ from checkpoints.api.summaries import attach, with_checkpoints
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.operations import savepoints
 from checkpoints.verdict import queries
-from controlplane.base.errors import NotFound
+from controlplane.accounts.permissions import account
+from controlplane.base.errors import existing
 from controlplane.base.pagination import CursorPagination, Ordering, Page
+from controlplane.base.views import OneView, list_schema
 from jobs import services
 from jobs.api import serializers as job_shapes
 from jobs.api import views as job_views
-from jobs.api.common import JOB_ID, OfJob, OperationActionView, ShowView, action_schema, list_schema
+from jobs.api.common import (
+    JOB_ID,
+    JobListView,
+    OfJob,
+    OperationActionView,
+    action_schema,
+    job_list_schema,
+)
 from jobs.models import Job, Operation
 
 # Jobs ---------------------------------------------------------------------------------------------
@@ -80,11 +89,10 @@ class JobView(job_views.JobView):
     )
     def patch(self, request: Request, job_id: str) -> Response:
         """Changes the job's recovery target; the job goes on as it is."""
-        asked = job_shapes.JobChangeRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        if "recovery_target_s" in asked.validated_data:
-            target_s = asked.validated_data["recovery_target_s"]
-            services.set_recovery_target(request.user, self.job.pk, target_s)
+        given = job_shapes.JobChangeRequest.read(request)
+        if "recovery_target_s" in given:
+            target_s = given["recovery_target_s"]
+            services.set_recovery_target(account(request), self.job.pk, target_s)
         self.job = self.find_job(self.job.pk)
         return self.get(request, job_id)
 
@@ -95,13 +103,13 @@ class TriggerView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Ask the service for the operation."""
-        return savepoints.request_checkpoint(request.user, self.job.pk, key=key)
+        return savepoints.request_checkpoint(account(request), self.job.pk, key=key)
 
 
 # Checkpoints --------------------------------------------------------------------------------------
 
 
-@list_schema("list_checkpoints", "List checkpoints of all jobs", tag="checkpoints", of_job=False)
+@list_schema("list_checkpoints", "List checkpoints of all jobs", tag="checkpoints")
 class CheckpointsView(ListAPIView):
     """Checkpoints of all jobs, newest first."""
 
@@ -112,8 +120,8 @@ class CheckpointsView(ListAPIView):
     default_ordering = "-triggered_at"
 
 
-@list_schema("list_job_checkpoints", "List a job's checkpoints", tag="checkpoints")
-class JobCheckpointsView(OfJob, ListAPIView):
+@job_list_schema("list_job_checkpoints", "List a job's checkpoints", tag="checkpoints")
+class JobCheckpointsView(JobListView):
     """A job's checkpoints, newest first."""
 
     queryset = Checkpoint.objects.select_related("parent")
@@ -121,10 +129,6 @@ class JobCheckpointsView(OfJob, ListAPIView):
     filterset_class = filters.CheckpointFilter
     orderings = {"number": ("number",)}
     default_ordering = "-number"
-
-    def get_queryset(self) -> QuerySet[Checkpoint]:
-        """The checkpoints of this job."""
-        return super().get_queryset().filter(job_id=self.kwargs["job_id"])
 
 
 class OfCheckpoint(OfJob):
@@ -139,13 +143,11 @@ class OfCheckpoint(OfJob):
         checkpoints = Checkpoint.objects.select_related("parent").filter(
             job=self.job, number=number
         )
-        checkpoint = checkpoints.first()
-        if checkpoint is None:
-            raise NotFound(f"Job {self.job.pk} has no checkpoint {number}.")
+        checkpoint = existing(checkpoints, f"Job {self.job.pk} has no checkpoint {number}.")
         self.checkpoint = checkpoint
 
 
-class CheckpointView(OfCheckpoint, ShowView):
+class CheckpointView(OfCheckpoint, OneView):
     """One checkpoint."""
 
     serializer_class = shapes.CheckpointSerializer
@@ -161,7 +163,7 @@ class CheckpointView(OfCheckpoint, ShowView):
         return Response(self.get_serializer(self.checkpoint).data)
 
 
-@list_schema("list_acknowledgements", "List a checkpoint's acknowledgements", tag="checkpoints")
+@job_list_schema("list_acknowledgements", "List a checkpoint's acknowledgements", tag="checkpoints")
 class AcksView(OfCheckpoint, ListAPIView):
     """The acknowledgements of a checkpoint, one per operator subtask, as far as they came.
 
@@ -179,7 +181,7 @@ class AcksView(OfCheckpoint, ListAPIView):
         return SubtaskAck.objects.filter(checkpoint=self.checkpoint).defer("handles")
 
 
-class VerdictView(OfCheckpoint, ShowView):
+class VerdictView(OfCheckpoint, OneView):
     """The verdict on a checkpoint."""
 
     serializer_class = shapes.VerdictSerializer

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
-from controlplane.base.errors import Invalid, NotFound
+from controlplane.base.errors import Invalid, existing
 from jobs import services
 from jobs.models import Job
 from jobs.options import local_path
@@ -51,10 +51,9 @@ def of_checkpoint(job: Job, number: int) -> Restorable:
         NotFound: The job has none of this number.
         Invalid: The checkpoint is not kept.
     """
-    is_number = 0 < number < 2**63
-    row = Checkpoint.objects.filter(job=job, number=number).first() if is_number else None
-    if row is None:
-        raise NotFound(f"{job.pk} has no checkpoint {number}")
+    rows = Checkpoint.objects.filter(job=job)
+    rows = rows.filter(number=number) if 0 < number < 2**63 else rows.none()
+    row = existing(rows, f"{job.pk} has no checkpoint {number}")
     savepoint = Savepoint.objects.filter(checkpoint=row).first()
     return Restorable(job, number, _uri_of_kept(job, row), savepoint)
 
@@ -94,10 +93,10 @@ def find_savepoint(savepoint_id: UUID) -> Savepoint:
     Raises:
         NotFound: There is no savepoint with this id.
     """
-    row = Savepoint.objects.select_related("checkpoint").filter(pk=savepoint_id).first()
-    if row is None:
-        raise NotFound(f"there is no savepoint {savepoint_id}")
-    return row
+    return existing(
+        Savepoint.objects.select_related("checkpoint").filter(pk=savepoint_id),
+        f"there is no savepoint {savepoint_id}",
+    )
 
 
 def of_uri(uri: str) -> Restorable | None:

@@ -22,7 +22,7 @@ from checkpoints.operations.requests import derived_submission
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock, logs
-from controlplane.base.errors import Invalid, NotFound
+from controlplane.base.errors import Invalid, existing
 from jobs import operations, preview_processes, services
 from jobs.models import OPEN_OPERATIONS, Attempt, Job, Operation, OperationKind, Subtask
 from jobs.options import check_uri
@@ -173,9 +173,8 @@ def compare(
             return asked.repeated
         job = asked.job
         is_id = "\0" not in other_job_id
-        other = Job.objects.filter(pk=other_job_id).first() if is_id else None
-        if other is None:
-            raise NotFound(f"there is no job {other_job_id!r}")
+        others = Job.objects.filter(pk=other_job_id) if is_id else Job.objects.none()
+        other = existing(others, f"there is no job {other_job_id!r}")
         whole = {**given, "outputs": _pairs(job, other)}
         return _begin(actor, job, OperationKind.COMPARE, whole, key, asked.mark)
 

@@ -191,7 +191,7 @@ def delete(actor: User | None, savepoint_id: UUID, *, key: str | None = None) ->
     services.check_key(key)
     with transaction.atomic():
         job, savepoint = _locked(savepoint_id)
-        asked = {"savepoint": str(savepoint.pk)}
+        asked: dict[str, str | int] = {"savepoint": str(savepoint.pk)}
         mark = operations.fingerprint(OperationKind.DISCARD, asked, job.pk)
         if (repeated := operations.earlier(actor, key, mark)) is not None:
             return repeated

@@ -24,11 +24,15 @@ def retained_ids(job: Job) -> set[int]:
     for pending in state.pending:
         needed |= {int(pending.checkpoint_id), int(pending.parent_id or 0)}
     live = Attempt.objects.filter(job=job, ended_at=None)
-    needed |= set(live.values_list("restored_checkpoint", flat=True))
-    needed |= set(Job.objects.filter(restore_job=job).values_list("restore_number", flat=True))
+    beginners = Job.objects.filter(restore_job=job)
+    numbers = [
+        *live.values_list("restored_checkpoint", flat=True),
+        *beginners.values_list("restore_number", flat=True),
+    ]
+    needed |= {number for number in numbers if number is not None}
     if (stop := _stop_to_complete(job)) is not None:
         needed.add(stop)
-    return needed - {None}
+    return needed
 
 
 def users_of(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
@@ -49,13 +53,13 @@ def users_of(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:
 
 def users_by_id(
     job: Job, savepoints: Sequence[Savepoint], but_for: Job | None = None
-) -> dict[int, list[str]]:
+) -> dict[int | None, list[str]]:
     """Jobs, attempts and claims that still use each savepoint of a job, by checkpoint number.
 
     They come from rows: a checkpoint under way that builds on a savepoint is not among them. Three
     queries for any number of savepoints.
     """
-    users: dict[int, list[str]] = {
+    users: dict[int | None, list[str]] = {
         row.checkpoint.number: [] for row in savepoints if row.checkpoint is not None
     }
     beginners = Job.objects.filter(restore_job=job, restore_number__in=users)
@@ -68,8 +72,9 @@ def users_by_id(
         users[number].append(f"attempt {attempt} of {job.pk} is running and has restored it")
     for savepoint in savepoints:
         claimant = savepoint.claimed_by
-        is_claimed = claimant is not None and claimant != but_for and not claimant.is_over
-        if is_claimed and savepoint.checkpoint is not None:
+        if claimant is None or claimant == but_for or claimant.is_over:
+            continue
+        if savepoint.checkpoint is not None:
             said = f"{claimant.pk} has claimed it and is {claimant.status}"
             users[savepoint.checkpoint.number].append(said)
     if (stop := _stop_to_complete(job)) in users:

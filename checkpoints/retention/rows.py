@@ -16,7 +16,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Exists, Min, OuterRef, Q, QuerySet, Subquery
 
-from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.models import UNSETTLED, Checkpoint, GateAlignment, SubtaskAck
 from checkpoints.retention import references, totals
 from controlplane.base.ticks import Budget
 from jobs.models import Job
@@ -28,7 +28,6 @@ DETAILS_BATCH = 20_000
 CANDIDATES_MAX = 5_000  # Rows that one look finds by their age.
 JOBS_MAX = 100  # Jobs that one look finds by their number of rows.
 
-_UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
 # An aborted savepoint's own directory may hold files until they were deleted once.
 FILES_GONE = Q(status=CheckpointStatus.DISCARDED.value) | (
     Q(status__in=UNCOMPLETED) & (Q(location="") | Q(discarded_at__isnull=False))
@@ -99,7 +98,7 @@ def remove_batch(
             rows = rows.filter(number__lte=up_to)
         if older is not None or most is not None:
             rows = rows.filter(_too_old(own, older, most))
-        unsettled = own.filter(status__in=_UNSETTLED).aggregate(first=Min("number"))["first"]
+        unsettled = own.filter(status__in=UNSETTLED).aggregate(first=Min("number"))["first"]
         if unsettled is not None:
             rows = rows.filter(number__lt=unsettled)
         details = _details_of(rows.order_by("number")[:BATCH])

@@ -15,7 +15,7 @@ from django.db.models import Count, F, Q, QuerySet
 
 from checkpoints.catalog import locations
 from checkpoints.coordinator.shell import pump, state_of
-from checkpoints.models import Checkpoint, CoordinatorRow
+from checkpoints.models import COMPLETED_ONCE, Checkpoint, CoordinatorRow
 from checkpoints.retention import rows, withdrawn_output
 from checkpoints.retention.finalization import is_driverless
 from controlplane.base import clock, logs
@@ -44,12 +44,6 @@ CLEANED_EVERY_S = 600.0
 LATE_S = 600.0
 # A job's storage is cleaned up until this long after its end.
 CLEANED_AFTER_END_S = 3_600.0
-
-_COMPLETED_ONCE = (
-    CheckpointStatus.COMPLETED.value,
-    CheckpointStatus.SUBSUMED.value,
-    CheckpointStatus.DISCARDED.value,
-)
 
 
 # Rows ---------------------------------------------------------------------------------------------
@@ -86,7 +80,7 @@ def trim_details() -> int:
     savepoints. The evidence of their verdicts goes with them.
     """
     detailed = Checkpoint.objects.filter(has_details=True)
-    completed = detailed.filter(kind=CheckpointKind.CHECKPOINT.value, status__in=_COMPLETED_ONCE)
+    completed = detailed.filter(kind=CheckpointKind.CHECKPOINT.value, status__in=COMPLETED_ONCE)
     return _trim(completed) + _trim(detailed.filter(status__in=UNCOMPLETED))
 
 

@@ -5,17 +5,14 @@ from collections.abc import Sequence
 
 from checkpoints.catalog import locations
 from checkpoints.coordinator.shell import state_of
-from checkpoints.models import Checkpoint
+from checkpoints.models import UNSETTLED, Checkpoint
 from controlplane.base import logs
 from jobs.models import Job
 from weir.errors import ConfigError, CorruptStateError, StorageError
 from weir.ids import CheckpointId, JobId
 from weir.output.output_files import delete_unneeded
-from weir.protocol.lifecycle import CheckpointStatus
 
 logger = logging.getLogger(__name__)
-
-_UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
 
 
 def delete_behind(job: Job, discarded: Sequence[Checkpoint]) -> None:
@@ -41,11 +38,11 @@ def _delete(job: Job, up_to: int) -> None:
     Neither stops the caller.
     """
     known = job.operators.exclude(files=None).values_list("files", flat=True)
-    directories = sorted(set(known))
+    directories = sorted({directory for directory in known if directory is not None})
     if not directories:
         return
     # The outcome of an unsettled checkpoint is open, and so is whose line later output is on.
-    unsettled = Checkpoint.objects.filter(job=job, status__in=_UNSETTLED).order_by("number")
+    unsettled = Checkpoint.objects.filter(job=job, status__in=UNSETTLED).order_by("number")
     first = unsettled.values_list("number", flat=True).first()
     last = CheckpointId(up_to if first is None else min(up_to, first - 1))
     with logs.about(job=job.pk):

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import F, Func, Max, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast
 
-from checkpoints.models import Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.models import COMPLETED_ONCE, Checkpoint, GateAlignment, SubtaskAck
 from checkpoints.verdict import evidence, judge
 from checkpoints.verdict.facts import (
     Ack,
@@ -30,11 +30,6 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
 
 TYPICAL_OF = 20  # Checkpoints before it, for the usual duration.
-COMPLETED_ONCE = (
-    CheckpointStatus.COMPLETED,
-    CheckpointStatus.SUBSUMED,
-    CheckpointStatus.DISCARDED,
-)
 
 _NOW = clock.DatabaseNow()
 

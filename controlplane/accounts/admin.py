@@ -12,6 +12,7 @@ from django.http import HttpRequest
 
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User
+from controlplane.accounts.permissions import account
 from controlplane.audit.admin import AuditedAdmin, ReadOnlyAdmin
 from controlplane.base.errors import Refusal
 
@@ -59,8 +60,8 @@ class UserAdmin(AuditedAdmin, DjangoUserAdmin):
         before = User.objects.get(pk=obj.pk)
         obj.role, obj.is_active = before.role, before.is_active
         super().save_model(request, obj, form, change)
-        services.set_role(request.user, obj.pk, role)
-        services.set_active(request.user, obj.pk, is_active)
+        services.set_role(account(request), obj.pk, role)
+        services.set_active(account(request), obj.pk, is_active)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """No: accounts are closed instead."""
@@ -82,7 +83,7 @@ class TokenAdmin(ReadOnlyAdmin):
     def revoke(self, request: HttpRequest, tokens: QuerySet[Token]) -> None:
         """Revoke the selected tokens: requests with them are refused from now on."""
         for token in tokens:
-            services.revoke(request.user, token)
+            services.revoke(account(request), token)
         self.message_user(
             request, "The selected tokens are revoked: requests with them are refused from now on."
         )

@@ -1,23 +1,22 @@
 """The API of accounts: the caller, tokens, users."""
 
-from typing import Any
-
 import django_filters
 from django.db import transaction
 from django.db.models import QuerySet
 from django.urls import path
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import serializers, status
-from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User
-from controlplane.accounts.permissions import role_of
-from controlplane.base.errors import NotFound
+from controlplane.accounts.permissions import account, role_of
+from controlplane.base.errors import existing
 from controlplane.base.filters import ChoicesFilter, TrueOrFalseFilter
 from controlplane.base.serializers import RequestSerializer
+from controlplane.base.views import OneView, list_schema
 
 # Shapes -------------------------------------------------------------------------------------------
 
@@ -137,10 +136,6 @@ class TokenFilter(django_filters.FilterSet):
     )
     role = ChoicesFilter(Role.choices)
 
-    class Meta:
-        model = Token
-        fields: list[str] = []
-
     def by_revocation(self, tokens: QuerySet[Token], name: str, valid: bool) -> QuerySet[Token]:
         """The tokens that are not revoked, or the revoked ones."""
         return tokens.filter(revoked_at__isnull=valid)
@@ -152,36 +147,31 @@ class UserFilter(django_filters.FilterSet):
     is_active = TrueOrFalseFilter()
     role = ChoicesFilter(Role.choices)
 
-    class Meta:
-        model = User
-        fields: list[str] = []
-
 
 # Views --------------------------------------------------------------------------------------------
 
 
-class MeView(GenericAPIView):
+class MeView(OneView):
     """A view of the caller's account."""
 
     serializer_class = MeSerializer
-    pagination_class = None
-    filter_backends = []
 
     @extend_schema(operation_id="me", tags=["accounts"], summary="Show your account and role")
     def get(self, request: Request) -> Response:
         """The account and the role under which this request runs."""
         token = request.auth if isinstance(request.auth, Token) else None
         who = {
-            "username": request.user.get_username(),
+            "username": account(request).get_username(),
             "role": role_of(request),
-            "user_role": request.user.effective_role,
+            "user_role": account(request).effective_role,
             "token": token and token.name,
         }
         return Response(self.get_serializer(who).data)
 
 
+@list_schema("list_tokens", "List tokens", tag="accounts")
 class TokensView(ListAPIView):
-    """The list of tokens, and the creation of another one."""
+    """Your own tokens; for an admin, those of all accounts."""
 
     roles = {"GET": Role.OPERATOR, "POST": Role.OPERATOR}
     login_only = {"POST"}
@@ -194,11 +184,6 @@ class TokensView(ListAPIView):
     def get_queryset(self) -> QuerySet[Token]:
         """The tokens that the caller may see."""
         return _visible(self.request)
-
-    @extend_schema(operation_id="list_tokens", tags=["accounts"], summary="List tokens")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Your own tokens; for an admin, those of all accounts."""
-        return super().get(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="create_token",
@@ -219,12 +204,10 @@ class TokensView(ListAPIView):
 
         Only this response contains its secret. Needs a login: a token cannot create another one.
         """
-        asked = TokenRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = TokenRequest.read(request)
         token, secret = services.create_token(
-            request.user,
-            request.user,
+            account(request),
+            account(request),
             given["name"],
             Role(given["role"]),
             expires_at=given.get("expires_at", "default"),
@@ -234,15 +217,13 @@ class TokensView(ListAPIView):
         return Response(made.data, status=status.HTTP_201_CREATED)
 
 
-class TokenView(GenericAPIView):
+class TokenView(OneView):
     """A view of one token."""
 
     roles = {"GET": Role.OPERATOR, "DELETE": Role.OPERATOR}
     login_only = {"DELETE"}
     queryset = Token.objects.select_related("user")
     serializer_class = TokenSerializer
-    pagination_class = None
-    filter_backends = []
 
     @extend_schema(operation_id="get_token", tags=["accounts"], summary="Show a token")
     def get(self, request: Request, id: int) -> Response:
@@ -260,12 +241,13 @@ class TokenView(GenericAPIView):
 
         Needs a login: a leaked token must not end those of others.
         """
-        services.revoke(request.user, _token(request, id))
+        services.revoke(account(request), _token(request, id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
+@list_schema("list_users", "List accounts", tag="accounts")
 class UsersView(ListAPIView):
-    """The list of accounts, and the creation of another one."""
+    """All accounts."""
 
     roles = {"GET": Role.ADMIN, "POST": Role.ADMIN}
     login_only = {"POST"}
@@ -274,11 +256,6 @@ class UsersView(ListAPIView):
     filterset_class = UserFilter
     orderings = {"username": ("username",), "id": ("id",)}
     default_ordering = "username"
-
-    @extend_schema(operation_id="list_users", tags=["accounts"], summary="List accounts")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """All accounts."""
-        return super().get(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="create_user",
@@ -294,25 +271,21 @@ class UsersView(ListAPIView):
     )
     def post(self, request: Request) -> Response:
         """Create an account. Only this response contains its generated password. Needs a login."""
-        asked = UserRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = UserRequest.read(request)
         user, password = services.create_user(
-            request.user, given["username"], Role(given["role"]), email=given["email"]
+            account(request), given["username"], Role(given["role"]), email=given["email"]
         )
         made = NewUserSerializer(user, context={"password": password})
         return Response(made.data, status=status.HTTP_201_CREATED)
 
 
-class UserView(GenericAPIView):
+class UserView(OneView):
     """A view of one account."""
 
     roles = {"GET": Role.ADMIN, "PATCH": Role.ADMIN}
     login_only = {"PATCH"}
     queryset = User.objects.all()
     serializer_class = UserSerializer
-    pagination_class = None
-    filter_backends = []
 
     @extend_schema(operation_id="get_user", tags=["accounts"], summary="Show an account")
     def get(self, request: Request, id: int) -> Response:
@@ -329,14 +302,12 @@ class UserView(GenericAPIView):
     def patch(self, request: Request, id: int) -> Response:
         """Change an account's role, close it or open it. The last admin stays. Needs a login."""
         user = _user(id)
-        asked = UserChangeRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = UserChangeRequest.read(request)
         with transaction.atomic():
             if "role" in given:
-                user = services.set_role(request.user, id, Role(given["role"]))
+                user = services.set_role(account(request), id, Role(given["role"]))
             if "is_active" in given:
-                user = services.set_active(request.user, id, given["is_active"])
+                user = services.set_active(account(request), id, given["is_active"])
         return Response(self.get_serializer(user).data)
 
 
@@ -344,21 +315,15 @@ def _visible(request: Request) -> QuerySet[Token]:
     tokens = Token.objects.select_related("user")
     if role_of(request) is Role.ADMIN:
         return tokens
-    return tokens.filter(user=request.user)
+    return tokens.filter(user=account(request))
 
 
 def _token(request: Request, token_id: int) -> Token:
-    token = _visible(request).filter(pk=token_id).first()
-    if token is None:
-        raise NotFound(f"You have no token {token_id}.")
-    return token
+    return existing(_visible(request).filter(pk=token_id), f"You have no token {token_id}.")
 
 
 def _user(user_id: int) -> User:
-    user = User.objects.filter(pk=user_id).first()
-    if user is None:
-        raise NotFound(f"There is no user {user_id}.")
-    return user
+    return existing(User.objects.filter(pk=user_id), f"There is no user {user_id}.")
 
 
 urlpatterns = [

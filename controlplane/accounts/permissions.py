@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from django.http import HttpRequest
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
@@ -13,7 +14,7 @@ if TYPE_CHECKING:  # REST framework reads its settings, which name this module, 
     from rest_framework.views import APIView
 
 
-def account(request: Request) -> User:
+def account(request: Request | HttpRequest) -> User:
     """The user of a request that ``RolePermission`` has let through."""
     assert isinstance(request.user, User)
     return request.user
@@ -23,8 +24,7 @@ def role_of(request: Request) -> Role:
     """The role of a request: the user's, or the token's where that is lower."""
     if isinstance(request.auth, Token):
         return request.auth.effective_role
-    role: Role = request.user.effective_role
-    return role
+    return account(request).effective_role
 
 
 def role_needed(view: "APIView | type[APIView]", method: str) -> Role:

@@ -21,7 +21,7 @@ from controlplane.alerts.matching import Quiet, Scope, silence_of
 from controlplane.alerts.models import FIRING, RESOLVED, Alert, Rule, Silence
 from controlplane.audit.models import record
 from controlplane.base import advisory_locks, clock
-from controlplane.base.errors import NotFound
+from controlplane.base.errors import existing
 from controlplane.deliveries.models import Endpoint
 from controlplane.deliveries.notice import (
     EVIDENCE_MAX,
@@ -222,10 +222,10 @@ def one(alert_id: UUID) -> Alert:
     Raises:
         NotFound: There is none with this id.
     """
-    alert = Alert.objects.select_related("silence").filter(pk=alert_id).first()
-    if alert is None:
-        raise NotFound(f"There is no alert {alert_id}.")
-    return alert
+    return existing(
+        Alert.objects.select_related("silence").filter(pk=alert_id),
+        f"There is no alert {alert_id}.",
+    )
 
 
 @transaction.atomic

@@ -17,7 +17,7 @@ from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import NAME_LENGTH_MAX, Evaluator, Rule
 from controlplane.audit.models import record
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Problems
+from controlplane.base.errors import Problems, existing
 from controlplane.deliveries.models import Endpoint
 
 HOLD_MAX_S = COOLDOWN_MAX_S = 7 * 86_400
@@ -40,10 +40,7 @@ def one(rule_id: UUID) -> Rule:
     Raises:
         NotFound: There is none with this id.
     """
-    rule = listed().filter(pk=rule_id).first()
-    if rule is None:
-        raise NotFound(f"There is no rule {rule_id}.")
-    return rule
+    return existing(listed().filter(pk=rule_id), f"There is no rule {rule_id}.")
 
 
 def create(actor: User | None, kind: str, given: Mapping[str, Any]) -> Rule:

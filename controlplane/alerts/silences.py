@@ -14,7 +14,7 @@ from controlplane.alerts.errors import SilenceOver
 from controlplane.alerts.models import Rule, Silence
 from controlplane.audit.models import record
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Problems
+from controlplane.base.errors import Problems, existing
 
 LONGEST = timedelta(days=90)
 
@@ -78,9 +78,10 @@ def end(actor: User | None, silence_id: UUID) -> Silence:
         NotFound: There is no such silence.
         SilenceOver: It is over.
     """
-    silence = listed().select_for_update(of=("self",)).filter(pk=silence_id).first()
-    if silence is None:
-        raise NotFound(f"There is no silence {silence_id}.")
+    silence = existing(
+        listed().select_for_update(of=("self",)).filter(pk=silence_id),
+        f"There is no silence {silence_id}.",
+    )
     now = clock.now()
     if silence.until_at <= now:
         raise SilenceOver("The silence is over.")

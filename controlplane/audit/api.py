@@ -59,10 +59,6 @@ class AuditFilter(django_filters.FilterSet):
     after = after("at")
     before = before("at")
 
-    class Meta:
-        model = AuditEntry
-        fields: list[str] = []
-
 
 class AuditView(ListAPIView):
     """The list of audit entries."""

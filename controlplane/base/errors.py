@@ -4,7 +4,11 @@ Services raise these; ``controlplane.base.problems`` renders them for the API (R
 """
 
 import errno
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+from django.db.models import Model, QuerySet
+
+T = TypeVar("T", bound=Model)
 
 
 class Refusal(Exception):
@@ -26,6 +30,18 @@ class NotFound(Refusal):
     code = "not_found"
     status = 404
     title = "Not found"
+
+
+def existing(rows: QuerySet[T], said: str) -> T:
+    """The row that was selected.
+
+    Raises:
+        NotFound: There is none; ``said`` is the refusal's sentence.
+    """
+    row = rows.first()
+    if row is None:
+        raise NotFound(said)
+    return row
 
 
 class Invalid(Refusal):

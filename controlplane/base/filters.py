@@ -32,7 +32,8 @@ class FilterBackend(django_filters.rest_framework.DjangoFilterBackend):
                 request.query_params.getlist(name)
             ):
                 raise exceptions.ValidationError({name: "Give a value, or leave the filter out."})
-        return super().filter_queryset(request, queryset, view)
+        selected: QuerySet[Any] = super().filter_queryset(request, queryset, view)
+        return selected
 
 
 class _MomentField(django_filters.fields.IsoDateTimeField):

@@ -31,8 +31,10 @@ class SteadySchedule(schedule):
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
         """Whether the task is due, and the seconds until the next check."""
         if self.maybe_make_aware(last_run_at) > self.maybe_make_aware(self.now()):
-            return schedstate(is_due=True, next=self.seconds)
-        return super().is_due(last_run_at)
+            state: tuple[bool, float] = schedstate(is_due=True, next=self.seconds)
+        else:
+            state = super().is_due(last_run_at)
+        return state
 
 
 class WatchedScheduler(PersistentScheduler):

@@ -3,10 +3,22 @@
 from typing import Any
 
 from rest_framework import serializers
+from rest_framework.request import Request
 
 
 class RequestSerializer(serializers.Serializer):
     """A request body that refuses fields it does not have: a typo must not go unnoticed."""
+
+    @classmethod
+    def read(cls, request: Request) -> dict[str, Any]:
+        """The validated body of a request.
+
+        Raises:
+            ValidationError: A field is unknown, missing or wrong.
+        """
+        asked = cls(data=request.data)
+        asked.is_valid(raise_exception=True)
+        return dict(asked.validated_data)
 
     def to_internal_value(self, data: Any) -> Any:
         """The validated values.

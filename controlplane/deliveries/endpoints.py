@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock
-from controlplane.base.errors import Invalid, NotFound, Problems
+from controlplane.base.errors import Invalid, Problems, existing
 from controlplane.deliveries import sealing
 from controlplane.deliveries.errors import NameTaken
 from controlplane.deliveries.machine import Health
@@ -44,10 +44,7 @@ def one(endpoint_id: UUID) -> Endpoint:
     Raises:
         NotFound: There is none with this id.
     """
-    endpoint = listed().filter(pk=endpoint_id).first()
-    if endpoint is None:
-        raise NotFound(f"There is no endpoint {endpoint_id}.")
-    return endpoint
+    return existing(listed().filter(pk=endpoint_id), f"There is no endpoint {endpoint_id}.")
 
 
 def locked(endpoint_id: UUID) -> Endpoint:
@@ -56,10 +53,10 @@ def locked(endpoint_id: UUID) -> Endpoint:
     Raises:
         NotFound: There is none with this id.
     """
-    endpoint = Endpoint.objects.select_for_update().filter(pk=endpoint_id, deleted_at=None).first()
-    if endpoint is None:
-        raise NotFound(f"There is no endpoint {endpoint_id}.")
-    return endpoint
+    return existing(
+        Endpoint.objects.select_for_update().filter(pk=endpoint_id, deleted_at=None),
+        f"There is no endpoint {endpoint_id}.",
+    )
 
 
 def create(actor: User | None, kind: str, given: Mapping[str, Any]) -> tuple[Endpoint, str | None]:

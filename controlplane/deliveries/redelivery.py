@@ -10,7 +10,7 @@ from django.db import transaction
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock
-from controlplane.base.errors import NotFound
+from controlplane.base.errors import existing
 from controlplane.deliveries import endpoints
 from controlplane.deliveries.errors import EndpointDisabled
 from controlplane.deliveries.machine import DeliveryStatus
@@ -67,9 +67,9 @@ def redeliver(actor: User | None, delivery_id: UUID) -> Delivery:
         NotFound: There is no such delivery.
         EndpointDisabled: Its endpoint is disabled or deleted.
     """
-    delivery = Delivery.objects.filter(pk=delivery_id).first()
-    if delivery is None:
-        raise NotFound(f"There is no delivery {delivery_id}.")
+    delivery = existing(
+        Delivery.objects.filter(pk=delivery_id), f"There is no delivery {delivery_id}."
+    )
     endpoint = _ready(delivery.endpoint_id)
     _queue_again([delivery.pk])
     record(

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,5 @@ def end_group(leader: int) -> None:
             return  # The pid was reused, so nothing is left of the group.
     except psutil.NoSuchProcess:
         pass  # Ended, as expected.
-    for process in psutil.process_iter():
-        try:
-            if os.getpgid(process.pid) == leader:
-                process.send_signal(signal.SIGKILL)
-        except (ProcessLookupError, psutil.NoSuchProcess):
-            continue
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

@@ -1,17 +1,16 @@
 """The API of secrets: names are listed, values are only written."""
 
-from typing import Any
-
 from django.db.models import QuerySet
 from django.urls import path
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import serializers, status
-from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import account
 from controlplane.base.serializers import RequestSerializer
+from controlplane.base.views import OneView, list_schema
 from controlplane.secrets import services
 from controlplane.secrets.models import Secret
 
@@ -41,8 +40,9 @@ class SecretRequest(RequestSerializer):
     )
 
 
+@list_schema("list_secrets", "List secrets", tag="secrets")
 class SecretsView(ListAPIView):
-    """The list of secrets."""
+    """The names of all secrets. No request shows a value."""
 
     queryset = Secret.objects.none()
     serializer_class = SecretSerializer
@@ -53,19 +53,12 @@ class SecretsView(ListAPIView):
         """All secrets, without their values."""
         return services.listed()
 
-    @extend_schema(operation_id="list_secrets", tags=["secrets"], summary="List secrets")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The names of all secrets. No request shows a value."""
-        return super().get(request, *args, **kwargs)
 
-
-class SecretView(GenericAPIView):
+class SecretView(OneView):
     """A view of one secret."""
 
     queryset = Secret.objects.none()
     serializer_class = SecretSerializer
-    pagination_class = None
-    filter_backends = []
 
     @extend_schema(operation_id="get_secret", tags=["secrets"], summary="Show a secret’s name")
     def get(self, request: Request, name: str) -> Response:
@@ -86,9 +79,9 @@ class SecretView(GenericAPIView):
         The value is encrypted and never shown again. Jobs that name the secret get the new value
         with their next driver: restart them.
         """
-        asked = SecretRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        secret, is_new = services.store(account(request), name, asked.validated_data["value"])
+        secret, is_new = services.store(
+            account(request), name, SecretRequest.read(request)["value"]
+        )
         code = status.HTTP_201_CREATED if is_new else status.HTTP_200_OK
         return Response(self.get_serializer(secret).data, status=code)
 

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import clock
-from controlplane.base.errors import Invalid, NotFound
+from controlplane.base.errors import Invalid, NotFound, existing
 from controlplane.secrets import encryption
 from controlplane.secrets.models import Secret
 from weir.config import SECRET_NAME_RULE, is_secret_name
@@ -27,10 +27,8 @@ def one(name: str) -> Secret:
     Raises:
         NotFound: There is none of this name.
     """
-    secret = listed().filter(pk=name).first() if is_secret_name(name) else None
-    if secret is None:
-        raise NotFound(f"There is no secret {name[:100]!r}.")
-    return secret
+    secrets = listed().filter(pk=name) if is_secret_name(name) else listed().none()
+    return existing(secrets, f"There is no secret {name[:100]!r}.")
 
 
 @transaction.atomic

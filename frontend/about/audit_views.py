@@ -7,8 +7,6 @@ from urllib.parse import urlencode
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import path
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role, User
 from controlplane.audit.api import AuditFilter
@@ -17,24 +15,20 @@ from controlplane.audit.models import AuditEntry, record
 from controlplane.base import clock
 from frontend.about import audit_log
 from frontend.base import pages
-from frontend.base.access import role_required
+from frontend.base.access import page_for
 from jobs.models import Job
 from jobs.redaction import shown
 
 FILTERS = ("actor", "action", "target", "after", "before")
 
 
-@never_cache
-@require_GET
-@role_required(Role.ADMIN)
+@page_for(Role.ADMIN)
 def audit(request: HttpRequest) -> HttpResponse:
     """Every change by an account or by the control plane itself, newest first."""
     return render(request, "frontend/audit.html", _context(request))
 
 
-@never_cache
-@require_GET
-@role_required(Role.ADMIN)
+@page_for(Role.ADMIN)
 def job_audit(request: HttpRequest, job_id: str) -> HttpResponse:
     """The entries about one job and its savepoints."""
     job = pages.job_or_404(job_id)
@@ -43,9 +37,7 @@ def job_audit(request: HttpRequest, job_id: str) -> HttpResponse:
     )
 
 
-@never_cache
-@require_GET
-@role_required(Role.ADMIN)
+@page_for(Role.ADMIN)
 def export_audit(request: HttpRequest) -> StreamingHttpResponse:
     """The entries that the page's filters select, oldest first, as a file of ``?format=``.
 

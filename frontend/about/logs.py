@@ -5,15 +5,14 @@ from typing import Any
 
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import path, reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
+from controlplane.base.errors import existing
 from controlplane.base.formatting import size
 from frontend.about import log_tail
 from frontend.about.log_tail import LastBytes, Part
 from frontend.base import pages, status
-from frontend.base.access import role_required
+from frontend.base.access import page_for
 from frontend.base.query_parameters import BIGINT_MAX, PAGE_MAX, whole_number
 from frontend.base.texts import headline
 from jobs.drivers import driver_files
@@ -24,9 +23,7 @@ DOWNLOAD_BYTES_MAX = 1 << 30  # User code can make its log seem exabytes long.
 DRIVERS_SHOWN = 50  # The newest; the page of an older one is reached by its number.
 
 
-@never_cache
-@require_GET
-@role_required(Role.OPERATOR)
+@page_for(Role.OPERATOR)
 def logs(request: HttpRequest, job_id: str) -> HttpResponse:
     """The end of the newest driver's log; ``?driver=`` of another one, ``?end=`` the part before an
     offset, ``?from=`` the part after one.
@@ -49,9 +46,7 @@ def logs(request: HttpRequest, job_id: str) -> HttpResponse:
     return pages.job_page(request, "frontend/logs.html", job, "job-logs", context)
 
 
-@never_cache
-@require_GET
-@role_required(Role.OPERATOR)
+@page_for(Role.OPERATOR)
 def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     """A driver's log from the offset ``?from=`` on, as JSON: whole lines, and the next offset."""
     driver = _driver_or_404(pages.job_or_404(job_id), number)
@@ -75,9 +70,7 @@ def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     )
 
 
-@never_cache
-@require_GET
-@role_required(Role.OPERATOR)
+@page_for(Role.OPERATOR)
 def download(request: HttpRequest, job_id: str, number: int) -> FileResponse:
     """The log as it is now; of a huge one, the last ``DOWNLOAD_BYTES_MAX``."""
     driver = _driver_or_404(pages.job_or_404(job_id), number)
@@ -106,10 +99,10 @@ def _chosen(request: HttpRequest, job: Job, drivers: list[Driver]) -> Driver | N
 
 
 def _driver_or_404(job: Job, number: int) -> Driver:
-    driver = Driver.objects.filter(job=job, number=min(number, 2**31 - 1)).first()
-    if driver is None:
-        raise Http404(f"Job {job.pk} has no driver {number}.")
-    return driver
+    return existing(
+        Driver.objects.filter(job=job, number=min(number, 2**31 - 1)),
+        f"Job {job.pk} has no driver {number}.",
+    )
 
 
 def _read(request: HttpRequest, driver: Driver) -> tuple[Part | None, str]:

@@ -12,13 +12,11 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
 from controlplane.base import wakeups
 from controlplane.embedded.redis import SUPPORTED_FROM, bundled_server
-from frontend.base.access import role_required
+from frontend.base.access import page_for
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +36,7 @@ class Part:
     warning: str = ""
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def about(request: HttpRequest) -> HttpResponse:
     """The parts of this server with their versions."""
     parts = [

@@ -1,28 +1,23 @@
 """The page of a job's configuration, and the addresses of logs, audit log and server."""
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import path
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
+from controlplane.base.errors import existing
 from frontend.about import audit_views, configuration, logs, server
 from frontend.base import pages
-from frontend.base.access import role_required
+from frontend.base.access import page_for
 from frontend.job import queries
 from jobs.models import Job
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def job_configuration(request: HttpRequest, job_id: str) -> HttpResponse:
     """The settings and operators of the job. Three queries."""
     rows = Job.objects.select_related("created_by").defer("restart_state")
-    job = rows.filter(pk=job_id).first()
-    if job is None:
-        raise Http404(f"There is no job {job_id!r}.")
+    job = existing(rows.filter(pk=job_id), f"There is no job {job_id!r}.")
     context = {
         "groups": configuration.setting_groups(
             job,

@@ -6,11 +6,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.models import Role
 from controlplane.alerts import alerting, matching, rules, silences
@@ -18,11 +16,10 @@ from controlplane.alerts.api.filters import AlertFilter
 from controlplane.alerts.matching import Scope
 from controlplane.alerts.models import ALERT_STATES, FIRING, Alert, Rule
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Refusal
 from controlplane.deliveries.models import NOTICE_SEVERITIES, Delivery, Endpoint
 from frontend.alerts import alert_rows, rule_rows
 from frontend.base import alert_tabs, pages, status
-from frontend.base.access import account, role_required
+from frontend.base.access import account, action_for, page_for
 from frontend.base.paging import paged
 from jobs.models import Job
 
@@ -31,9 +28,7 @@ OF_JOB_SHOWN = 50
 DELIVERIES_SHOWN = 20
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def list_alerts(request: HttpRequest) -> HttpResponse:
     """The alerts that the query selects, newest first; without a query those that fire."""
     given = {name: request.GET.get(name, "") for name in FILTERS}
@@ -55,12 +50,10 @@ def list_alerts(request: HttpRequest) -> HttpResponse:
     return render(request, "frontend/alert_list.html", head | context)
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def show_alert(request: HttpRequest, alert_id: UUID) -> HttpResponse:
     """One alert: its sentence, its evidence, and its notices."""
-    alert = _alert(alert_id)
+    alert = alerting.one(alert_id)
     (row,) = alert_rows.rows([alert], clock.now())
     deliveries = Delivery.objects.filter(alert=str(alert.pk)).select_related("endpoint")
     context = {
@@ -77,25 +70,16 @@ def show_alert(request: HttpRequest, alert_id: UUID) -> HttpResponse:
     return render(request, "frontend/alert_page.html", head | context)
 
 
-@never_cache
-@require_POST
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
     """Note that the account looks after the alert."""
-    try:
+    with pages.refusals_as_messages(request):
         alerting.acknowledge(account(request), alert_id)
-    except NotFound as refused:
-        raise Http404(refused.detail) from refused
-    except Refusal as refused:
-        messages.error(request, refused.detail)
-    else:
         messages.success(request, "The alert is acknowledged.")
     return HttpResponseRedirect(reverse("alert-page", args=[alert_id]))
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def job_alerts(request: HttpRequest, job_id: str) -> HttpResponse:
     """The alerts of a job, the enabled rules that watch it, and the silences about it."""
     job, now = pages.job_or_404(job_id), clock.now()
@@ -134,13 +118,6 @@ def _delivery(delivery: Delivery, now: datetime) -> dict[str, Any]:
         "endpoint": delivery.endpoint.name,
         "at": delivery.created_at,
     }
-
-
-def _alert(alert_id: UUID) -> Alert:
-    alert = Alert.objects.select_related("silence").filter(pk=alert_id).first()
-    if alert is None:
-        raise Http404(f"There is no alert {alert_id}.")
-    return alert
 
 
 urlpatterns = [

@@ -7,8 +7,6 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.models import Role
 from controlplane.alerts import past, rules
@@ -16,20 +14,18 @@ from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, Rule
 from controlplane.alerts.past import Tried
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Refusal
 from frontend.alerts import alert_rows, rule_rows
 from frontend.alerts.rule_forms import RuleForm
 from frontend.base import alert_tabs
-from frontend.base.access import account, may, role_required
-from frontend.base.forms import Words
+from frontend.base.access import account, action_for, form_for, may, page_for
+from frontend.base.forms import Words, form_page, sent
+from frontend.base.pages import refusals_as_messages
 
 TRIED_HOURS = 24
 ALERTS_SHOWN = 20
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def list_rules(request: HttpRequest) -> HttpResponse:
     """All rules with their states. Two queries."""
     context = {"rows": [rule_rows.row(rule) for rule in rules.listed().order_by("name")]}
@@ -38,12 +34,10 @@ def list_rules(request: HttpRequest) -> HttpResponse:
     )
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def show_rule(request: HttpRequest, rule_id: UUID) -> HttpResponse:
     """One rule and its alerts; for operators, what it would have fired in the last day."""
-    rule = _rule(rule_id)
+    rule = rules.one(rule_id)
     alerts = Alert.objects.filter(rule=rule).select_related("silence")
     newest = alerts.order_by("-fired_at", "-id")[:ALERTS_SHOWN]
     is_tried = "tried" in request.GET and may(request.user, Role.OPERATOR)
@@ -58,9 +52,7 @@ def show_rule(request: HttpRequest, rule_id: UUID) -> HttpResponse:
     )
 
 
-@never_cache
-@require_GET
-@role_required(Role.ADMIN)
+@page_for(Role.ADMIN)
 def choose_kind(request: HttpRequest) -> HttpResponse:
     """The kinds of rules, each with a link to its form."""
     context = {"kinds": [(kind.name, kind.title, kind.text) for kind in KINDS.values()]}
@@ -68,85 +60,65 @@ def choose_kind(request: HttpRequest) -> HttpResponse:
     return render(request, "frontend/rule_kinds.html", head | context)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.ADMIN)
+@form_for(Role.ADMIN)
 def new_rule(request: HttpRequest, kind: str) -> HttpResponse:
     """Make a rule, or try it on the past first."""
     if kind not in KINDS:
         raise Http404(f"There is no kind of rule {kind!r}.")
-    form = RuleForm(request.POST if request.method == "POST" else None, KINDS[kind])
+    form = RuleForm(sent(request), KINDS[kind])
     words = Words(f"New rule: {KINDS[kind].title}", "Make the rule", KINDS[kind].text)
-    refusal, tried = None, None
-    if request.method == "POST" and form.is_valid():
-        try:
+    tried = None
+    if form.is_valid():
+        with form.refusals():
             if "try" in request.POST:
                 tried = past.would_have_fired(rules.draft(kind, form.given()), TRIED_HOURS)
             else:
                 made = rules.create(account(request), kind, form.given())
                 messages.success(request, f"Rule {made.name} was made.")
                 return HttpResponseRedirect(reverse("rule-page", args=[made.pk]))
-        except Refusal as refused:
-            refusal = form.refuse(refused)
-    return _form_page(request, words, form, refusal, tried=tried)
+    return _form_page(request, words, form, tried=tried)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.ADMIN)
+@form_for(Role.ADMIN)
 def change_rule(request: HttpRequest, rule_id: UUID) -> HttpResponse:
     """Change a rule, or try the change on the past first."""
-    known = _rule(rule_id)
+    known = rules.one(rule_id)
     kind = KINDS[known.kind]
-    form = RuleForm(request.POST if request.method == "POST" else None, kind, known)
+    form = RuleForm(sent(request), kind, known)
     words = Words(
         f"Change rule {known.name}",
         "Change the rule",
         f"{kind.text} Alerts that fire are resolved if the condition changes.",
     )
-    refusal, tried = None, None
-    if request.method == "POST" and form.is_valid():
-        try:
+    tried = None
+    if form.is_valid():
+        with form.refusals():
             if "try" in request.POST:
                 tried = past.would_have_fired(rules.draft(known.kind, form.given()), TRIED_HOURS)
             else:
                 changed = rules.change(account(request), known.pk, form.given())
                 messages.success(request, f"Rule {changed.name} was changed.")
                 return HttpResponseRedirect(reverse("rule-page", args=[changed.pk]))
-        except Refusal as refused:
-            refusal = form.refuse(refused)
-    return _form_page(request, words, form, refusal, known, tried)
+    return _form_page(request, words, form, known, tried)
 
 
-@never_cache
-@require_POST
-@role_required(Role.ADMIN)
+@action_for(Role.ADMIN)
 def switch_rule(request: HttpRequest, rule_id: UUID) -> HttpResponse:
     """Enable or disable a rule."""
     is_enabled = request.POST.get("enabled") == "yes"
-    try:
+    with refusals_as_messages(request):
         changed = rules.change(account(request), rule_id, {"is_enabled": is_enabled})
-    except NotFound as refused:
-        raise Http404(refused.detail) from refused
-    except Refusal as refused:
-        messages.error(request, refused.detail)
-    else:
         now = "enabled" if is_enabled else "disabled"
         messages.success(request, f"Rule {changed.name} is {now}.")
     return HttpResponseRedirect(reverse("rule-list"))
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.ADMIN)
+@form_for(Role.ADMIN)
 def delete_rule(request: HttpRequest, rule_id: UUID) -> HttpResponse:
     """Confirm the deletion of a rule, and delete it once the form is sent."""
-    known = _rule(rule_id)
+    known = rules.one(rule_id)
     if request.method == "POST":
-        try:
-            rules.delete(account(request), known.pk)
-        except NotFound as refused:
-            raise Http404(refused.detail) from refused
+        rules.delete(account(request), known.pk)
         messages.success(request, f"Rule {known.name} was deleted.")
         return HttpResponseRedirect(reverse("rule-list"))
     words = Words(
@@ -156,27 +128,18 @@ def delete_rule(request: HttpRequest, rule_id: UUID) -> HttpResponse:
         "To pause it, disable it instead.",
         is_danger=True,
     )
-    return _form_page(request, words, None, None, known)
+    return _form_page(request, words, None, known)
 
 
 def _form_page(
     request: HttpRequest,
     words: Words,
     form: RuleForm | None,
-    refusal: Refusal | None,
     rule: Rule | None = None,
     tried: Tried | None = None,
 ) -> HttpResponse:
-    context = {
-        "words": words,
-        "form": form,
-        "refusal": refusal,
-        "rule": rule,
-        "tried": tried,
-        "hours": TRIED_HOURS,
-    }
-    code = refusal.status if refusal else 400 if form is not None and form.errors else 200
-    return render(request, "frontend/rule_form.html", context, status=code)
+    context = {"words": words, "rule": rule, "tried": tried, "hours": TRIED_HOURS}
+    return form_page(request, "frontend/rule_form.html", form, context)
 
 
 def _tried(rule: Rule) -> Tried | None:
@@ -185,13 +148,6 @@ def _tried(rule: Rule) -> Tried | None:
         return past.would_have_fired(rule, TRIED_HOURS)
     except msgspec.ValidationError:  # As long as it is so, the rule is set aside and says why.
         return None
-
-
-def _rule(rule_id: UUID) -> Rule:
-    try:
-        return rules.one(rule_id)
-    except NotFound as refused:
-        raise Http404(refused.detail) from refused
 
 
 urlpatterns = [

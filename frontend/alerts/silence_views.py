@@ -7,11 +7,9 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.models import Role
 from controlplane.alerts import silences
@@ -23,12 +21,12 @@ from controlplane.alerts.models import (
     Rule,
 )
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Refusal
 from controlplane.deliveries.models import NOTICE_SEVERITIES
 from frontend.alerts import alert_rows
 from frontend.base import alert_tabs
-from frontend.base.access import account, role_required
-from frontend.base.forms import ServiceForm, moment_field
+from frontend.base.access import account, action_for, form_for, page_for
+from frontend.base.forms import ServiceForm, form_page, moment_field, sent
+from frontend.base.pages import refusals_as_messages
 from frontend.base.paging import paged
 
 UNTIL = "until"
@@ -99,9 +97,7 @@ class SilenceForm(ServiceForm):
         return given
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def list_silences(request: HttpRequest) -> HttpResponse:
     """All silences, newest first, those that are over too."""
     page = paged(request, silences.listed(), SilenceFilter, "created_at")
@@ -111,39 +107,24 @@ def list_silences(request: HttpRequest) -> HttpResponse:
     return render(request, "frontend/silence_list.html", head | context)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def new_silence(request: HttpRequest) -> HttpResponse:
     """Silence some alerts for a time; the query fills the scope in."""
     initial = {name: request.GET.get(name, "")[:200] for name in ("rule", "job", "severity")}
-    form = SilenceForm(request.POST if request.method == "POST" else None, initial=initial)
-    refusal = None
-    if request.method == "POST" and form.is_valid():
-        try:
+    form = SilenceForm(sent(request), initial=initial)
+    if form.is_valid():
+        with form.refusals():
             made = silences.create(account(request), form.given(clock.now()))
-        except Refusal as refused:
-            refusal = form.refuse(refused)
-        else:
             messages.success(request, f"Silent until {made.until_at:%Y-%m-%d %H:%M} UTC.")
             return HttpResponseRedirect(reverse("silence-list"))
-    code = refusal.status if refusal else 400 if form.errors else 200
-    context = {"form": form, "refusal": refusal}
-    return render(request, "frontend/silence_form.html", context, status=code)
+    return form_page(request, "frontend/silence_form.html", form, {})
 
 
-@never_cache
-@require_POST
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def end_silence(request: HttpRequest, silence_id: UUID) -> HttpResponse:
     """End a silence now."""
-    try:
+    with refusals_as_messages(request):
         silences.end(account(request), silence_id)
-    except NotFound as refused:
-        raise Http404(refused.detail) from refused
-    except Refusal as refused:
-        messages.error(request, refused.detail)
-    else:
         messages.success(request, "The silence is over; alerts that still fire are told now.")
     return HttpResponseRedirect(reverse("silence-list"))
 

@@ -9,15 +9,14 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import path, reverse
-from django.views.decorators.cache import cache_control, never_cache
-from django.views.decorators.http import condition, require_GET
+from django.views.decorators.http import condition
 
 from controlplane.accounts.models import Role
 from controlplane.base import clock
 from controlplane.base.formatting import iso, plural
 from frontend.attempts import figures, rows
 from frontend.base import pages
-from frontend.base.access import role_required
+from frontend.base.access import data_for, page_for
 from frontend.base.query_parameters import PAGE_MAX, whole_number
 from frontend.job.views import VERSION
 from jobs.models import Attempt, Job
@@ -25,9 +24,7 @@ from jobs.models import Attempt, Job
 REVISION_ATTEMPTS = 2  # The newest one changes, and the one before it ends.
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def recovery(request: HttpRequest, job_id: str) -> HttpResponse:
     """The job's attempts, newest first; ``?attempt=7`` opens the page that has it."""
     job = pages.job_or_404(job_id)
@@ -66,9 +63,7 @@ def _revision(_: HttpRequest, job_id: str) -> str | None:
     return f'"recovery/{"/".join(str(part) for part in parts)}"'.replace(" ", "")
 
 
-@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 @condition(etag_func=_revision)
 def recovery_data(request: HttpRequest, job_id: str) -> HttpResponse:
     """A page of the attempts and the summary, as JSON."""
@@ -77,9 +72,7 @@ def recovery_data(request: HttpRequest, job_id: str) -> HttpResponse:
     return JsonResponse(rows.attempt_list(job, page, clock.now()))
 
 
-@cache_control(private=True, no_cache=True)
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 @condition(etag_func=_revision)
 def recovery_figure(request: HttpRequest, job_id: str) -> HttpResponse:
     """The timeline of a page's attempts, for Plotly."""

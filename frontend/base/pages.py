@@ -1,15 +1,19 @@
 """Common to all pages of a job: the job, its head with the tabs, and access."""
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import register_converter, reverse
 
 from controlplane.accounts.models import Role
 from controlplane.base.converters import JobId
+from controlplane.base.errors import NotFound, Refusal, existing
 from frontend.base import status
 from frontend.base.access import may
 from jobs.models import Job
@@ -46,10 +50,10 @@ def job_or_404(job_id: str) -> Job:
         Http404: There is no such job.
     """
     rows: QuerySet[Job] = Job.objects.select_related("created_by")
-    job = rows.defer("options", "spark_conf", "restart_state").filter(pk=job_id).first()
-    if job is None:
-        raise Http404(f"There is no job {job_id!r}.")
-    return job
+    return existing(
+        rows.defer("options", "spark_conf", "restart_state").filter(pk=job_id),
+        f"There is no job {job_id!r}.",
+    )
 
 
 def head(request: HttpRequest, job: Job, tab: str) -> dict[str, Any]:
@@ -82,6 +86,22 @@ def may_operate(request: HttpRequest) -> bool:
     return may(request.user, Role.OPERATOR)
 
 
+@contextmanager
+def refusals_as_messages(request: HttpRequest) -> Iterator[None]:
+    """Call a service, whose refusal is a message on the next page; ``NotFound`` is the page's."""
+    try:
+        yield
+    except NotFound:
+        raise
+    except Refusal as refusal:
+        messages.error(request, refusal.detail)
+
+
+def sent_key(request: HttpRequest) -> str:
+    """The idempotency key that came with a form: sending the same form twice acts once."""
+    return request.POST.get("key", "")[:200] or new_key()
+
+
 def new_key() -> str:
-    """An idempotency key for a form: sending the same form twice acts once."""
+    """An idempotency key for a form."""
     return f"page-{uuid.uuid4()}"

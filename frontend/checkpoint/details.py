@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.catalog.restore_targets import uri_of
-from checkpoints.models import Checkpoint
+from checkpoints.models import COMPLETED_ONCE, Checkpoint
 from controlplane.base.formatting import (
     NOTHING,
     duration,
@@ -26,7 +26,6 @@ from frontend.base.texts import has_more, tail
 from frontend.checkpoint import listing
 from frontend.checkpoint.queries import Ack, ChainSpan, OperatorTotal, SubtaskPhases
 from frontend.job import snapshot
-from frontend.job.queries import COMPLETED_ONCE
 from jobs.models import Job, Operation, OperationKind, Operator
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus

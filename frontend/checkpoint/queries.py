@@ -22,11 +22,10 @@ from django.db.models import (
     Sum,
 )
 
-from checkpoints.models import Checkpoint, SubtaskAck
+from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.base import clock
 from frontend.base.alignment import Channel
-from frontend.job.queries import COMPLETED_ONCE, UNSETTLED
 from jobs.models import Operation, Subtask
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus

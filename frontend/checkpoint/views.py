@@ -14,15 +14,14 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.views.decorators.cache import cache_control, never_cache
-from django.views.decorators.http import condition, require_GET
+from django.views.decorators.http import condition
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import COMPLETED_ONCE, Checkpoint
 from controlplane.accounts.models import Role
 from controlplane.base import clock
 from controlplane.base.formatting import iso, plural, size
 from frontend.base import pages, verdict_cache
-from frontend.base.access import role_required
+from frontend.base.access import data_for, page_for
 from frontend.checkpoint import alignment, details, figures, queries, sections
 from frontend.checkpoint import listing as lists
 from frontend.checkpoint import manifest as storage
@@ -39,9 +38,7 @@ Json = dict[str, Any]
 # The list -----------------------------------------------------------------------------------------
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def checkpoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     """The job's checkpoints, newest first."""
     job, wanted = pages.job_or_404(job_id), lists.Wanted.from_query(request.GET)
@@ -55,9 +52,7 @@ def checkpoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     return pages.job_page(request, "frontend/checkpoint_list.html", job, "job-checkpoints", context)
 
 
-@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 def checkpoint_list_data(request: HttpRequest, job_id: str) -> HttpResponse:
     """The same page of the list as JSON."""
     job = pages.job_or_404(job_id)
@@ -67,9 +62,7 @@ def checkpoint_list_data(request: HttpRequest, job_id: str) -> HttpResponse:
 # One checkpoint -----------------------------------------------------------------------------------
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def checkpoint_page(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     """One checkpoint: its progress, verdict, phases, alignment, state and files."""
     job = pages.job_or_404(job_id)
@@ -83,7 +76,7 @@ def checkpoint_page(request: HttpRequest, job_id: str, number: int) -> HttpRespo
         "about": details.head(checkpoint, queries.asked(checkpoint)),
         "place": details.place(job, checkpoint),
         "has_details": checkpoint.has_details,
-        "is_completed": checkpoint.status in shared.COMPLETED_ONCE,
+        "is_completed": checkpoint.status in COMPLETED_ONCE,
         "operator_names": names,
         "here": given,
     }
@@ -108,9 +101,7 @@ def checkpoint_page(request: HttpRequest, job_id: str, number: int) -> HttpRespo
     return pages.job_page(request, "frontend/checkpoint_page.html", job, "job-checkpoints", context)
 
 
-@cache_control(private=True, no_cache=True)
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 def checkpoint_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     """The values of the page that change while the checkpoint is under way, as JSON."""
     job = pages.job_or_404(job_id)
@@ -119,7 +110,7 @@ def checkpoint_data(request: HttpRequest, job_id: str, number: int) -> HttpRespo
 
 
 def _live(job: Job, checkpoint: Checkpoint, operators: list[Any]) -> Json:
-    settled = checkpoint.status in shared.COMPLETED_ONCE
+    settled = checkpoint.status in COMPLETED_ONCE
     return details.live_value(
         checkpoint,
         checkpoint.now,
@@ -158,9 +149,7 @@ def _mark(request: HttpRequest, job_id: str, number: int, **_: object) -> str | 
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
-@cache_control(private=True, no_cache=True)
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 @condition(etag_func=_mark)
 def checkpoint_figure(request: HttpRequest, job_id: str, number: int, name: str) -> HttpResponse:
     """One of the page's figures, for Plotly."""
@@ -211,9 +200,7 @@ def _alignment_of(request: HttpRequest, checkpoint: Checkpoint) -> alignment.Wan
     return alignment.Wanted.from_query(request.GET, base)
 
 
-@cache_control(private=True, no_cache=True)
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 @condition(etag_func=_mark)
 def checkpoint_alignment(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     """The alignment section: by pair of operators, then the channels of an input."""
@@ -227,9 +214,7 @@ def checkpoint_alignment(request: HttpRequest, job_id: str, number: int) -> Http
     return _part(request, job, checkpoint, "alignment", "Alignment by channel", context)
 
 
-@cache_control(private=True, no_cache=True)
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 def checkpoint_storage(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     """The storage section: the manifest, the positions of the sources, and the files."""
     job = pages.job_or_404(job_id)
@@ -237,7 +222,7 @@ def checkpoint_storage(request: HttpRequest, job_id: str, number: int) -> HttpRe
     stored, problem = None, ""
     if checkpoint.status == CheckpointStatus.DISCARDED:
         problem = "Its files have been deleted from the storage."
-    elif checkpoint.status in shared.COMPLETED_ONCE:
+    elif checkpoint.status in COMPLETED_ONCE:
         try:
             stored = storage.read(job, checkpoint)
         except storage.NotReadable as error:

@@ -12,11 +12,9 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
@@ -24,10 +22,11 @@ from checkpoints.operations import previews, requests, savepoints
 from checkpoints.retention import references
 from controlplane.accounts.models import Role
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Refusal
+from controlplane.base.errors import existing
 from controlplane.base.formatting import duration, iso, milliseconds_between, rough_duration
 from frontend.base import pages, status
-from frontend.base.access import may, role_required
+from frontend.base.access import account, action_for, form_for, may, page_for
+from frontend.base.forms import form_page, sent
 from frontend.job import queries, snapshot
 from frontend.operations import effects, forms, restore_targets, results, steps
 from frontend.operations.effects import Known
@@ -120,27 +119,20 @@ QUESTIONS = {
 }
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     """Confirm an operation on a job, and request it once the form is sent."""
-    job, question = _job(job_id), QUESTIONS[name]
+    job, question = queries.job_or_404(job_id), QUESTIONS[name]
     restorable = restore_targets.choices(queries.restorable(job_id), job.now)
     initial = {} if request.method == "POST" else _initial(request, job, name)
-    given = {"data": request.POST} if request.method == "POST" else {"initial": initial}
-    form = question.form(job, restorable, **given)
+    form = question.form(job, restorable, sent(request), initial=initial)
     if isinstance(form, forms.CompareForm):
         form.offer(queries.relatives(job))
-    said: Refusal | None = None
-    if request.method == "POST" and form.is_valid():
-        try:
-            operation = question.act(request.user, job_id, **form.arguments(), key=_key(request))
-        except NotFound as refusal:
-            raise Http404(refusal.detail) from refusal
-        except Refusal as refusal:
-            said = refusal
-        else:
+    if form.is_valid():
+        with form.refusals():
+            operation = question.act(
+                account(request), job_id, **form.arguments(), key=pages.sent_key(request)
+            )
             messages.success(request, question.done)
             return _to_operation(operation)
     context = {
@@ -149,27 +141,21 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
         "question": question,
         "button": question.button.format(job.name),
         "consequences": effects.list_effects(name, _known(job)),
-        "why_not": _why_not(job, name, form) if said is None else "",
+        "why_not": _why_not(job, name, form) if form.refusal is None else "",
         "missing": _missing(form, initial),
     }
-    return _asked(request, form, said, context)
+    return _asked(request, form, context)
 
 
-def _asked(
-    request: HttpRequest, form: forms.Form, said: Refusal | None, context: dict[str, Any]
-) -> HttpResponse:
+def _asked(request: HttpRequest, form: forms.Form, context: dict[str, Any]) -> HttpResponse:
     """Render a confirmation; a refusal of the service is shown beside the fields it is about."""
-    rest = form.refuse(said.extra.get("errors") or {}) if said else {}
     form.focus_first_error()
     context |= {
-        "form": form,
-        "refusal": said,
-        "errors": results.errors(rest),
+        "errors": results.errors(form.refused),
         "key": pages.new_key(),
         "back": context.get("back") or reverse("job-page", args=[context["job"].pk]),
     }
-    status_code = said.status if said else 400 if form.errors else 200
-    return render(request, "frontend/ask.html", context, status=status_code)
+    return form_page(request, "frontend/ask.html", form, context)
 
 
 def _known(job: Job) -> Known:
@@ -194,9 +180,7 @@ def _known(job: Job) -> Known:
     )
 
 
-@never_cache
-@require_http_methods(["POST"])
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
     """Request the rollback that a preview has shown."""
     try:
@@ -204,20 +188,16 @@ def roll_back(request: HttpRequest, job_id: str) -> HttpResponse:
     except ValueError:
         where = {}  # Not sent by the page's form; the service says what is missing.
     given = where | {"rewind_output": "rewind_output" in request.POST}
-    try:
-        operation = requests.rollback(request.user, job_id, **given, key=_key(request))
-    except NotFound as refusal:
-        raise Http404(refusal.detail) from refusal
-    except Refusal as refusal:
-        messages.error(request, refusal.detail)
-        return HttpResponseRedirect(reverse("job-rollback", args=[job_id]))
-    messages.success(request, "The job is being rolled back.")
-    return _to_operation(operation)
+    with pages.refusals_as_messages(request):
+        operation = requests.rollback(
+            account(request), job_id, **given, key=pages.sent_key(request)
+        )
+        messages.success(request, "The job is being rolled back.")
+        return _to_operation(operation)
+    return HttpResponseRedirect(reverse("job-rollback", args=[job_id]))
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
     """One operation: its progress and its result."""
     operation = _operation(job_id, operation_id)
@@ -239,9 +219,7 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
     return render(request, "frontend/operation.html", context)
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def operation_data(request: HttpRequest, job_id: str, operation_id: UUID) -> HttpResponse:
     """The progress of an operation, as JSON."""
     return JsonResponse(_live(_operation(job_id, operation_id)))
@@ -249,10 +227,9 @@ def operation_data(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
 
 def _operation(job_id: str, operation_id: UUID) -> Operation:
     rows = Operation.objects.select_related("requested_by", "job").filter(pk=operation_id)
-    operation = rows.filter(job=job_id).first()
-    if operation is None:
-        raise Http404(f"There is no operation {operation_id} of job {job_id!r}.")
-    return operation
+    return existing(
+        rows.filter(job=job_id), f"There is no operation {operation_id} of job {job_id!r}."
+    )
 
 
 def _live(operation: Operation) -> dict[str, Any]:
@@ -286,23 +263,16 @@ def _acknowledged(taken: Checkpoint) -> steps.Acknowledged:
     return steps.Acknowledged(taken.acknowledged_count, taken.subtask_count, is_durable)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def change_recovery_target(request: HttpRequest, job_id: str) -> HttpResponse:
     """Change a job's recovery target, or remove it."""
-    job = _job(job_id)
+    job = queries.job_or_404(job_id)
     known = {"recovery_target_s": job.recovery_target_s}
-    given = {"data": request.POST} if request.method == "POST" else {"initial": known}
-    form = forms.RecoveryTargetForm(job, [], **given)
-    said: Refusal | None = None
-    if request.method == "POST" and form.is_valid():
+    form = forms.RecoveryTargetForm(job, [], sent(request), initial=known)
+    if form.is_valid():
         target_s = form.cleaned_data["recovery_target_s"]
-        try:
-            services.set_recovery_target(request.user, job_id, target_s)
-        except Refusal as refusal:
-            said = refusal
-        else:
+        with form.refusals(even_missing=True):
+            services.set_recovery_target(account(request), job_id, target_s)
             messages.success(request, "The recovery target was changed.")
             return HttpResponseRedirect(reverse("job-recovery", args=[job_id]))
     context = {
@@ -312,7 +282,7 @@ def change_recovery_target(request: HttpRequest, job_id: str) -> HttpResponse:
         "button": _RECOVERY_TARGET.button.format(job.name),
         "back": reverse("job-recovery", args=[job_id]),
     }
-    return _asked(request, form, said, context)
+    return _asked(request, form, context)
 
 
 _RECOVERY_TARGET = Words(
@@ -323,44 +293,33 @@ _RECOVERY_TARGET = Words(
 )
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def describe_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> HttpResponse:
     """Change a savepoint's name, note and labels."""
     savepoint = _savepoint(job_id, savepoint_id)
     known = {"name": savepoint.name, "note": savepoint.note, "labels": savepoint.labels}
-    given = {"data": request.POST} if request.method == "POST" else {"initial": known}
-    form = forms.DescriptionForm(savepoint.job, [], **given)
-    said: Refusal | None = None
-    if request.method == "POST" and form.is_valid():
-        try:
-            savepoints.describe(request.user, savepoint_id, **form.arguments())
-        except Refusal as refusal:
-            said = refusal
-        else:
+    form = forms.DescriptionForm(savepoint.job, [], sent(request), initial=known)
+    if form.is_valid():
+        with form.refusals(even_missing=True):
+            savepoints.describe(account(request), savepoint_id, **form.arguments())
             messages.success(request, f"Savepoint {form.cleaned_data['name']} was changed.")
             return HttpResponseRedirect(reverse("job-savepoints", args=[job_id]))
-    return _asked(request, form, said, _of_savepoint(savepoint, _DESCRIBE))
+    return _asked(request, form, _of_savepoint(savepoint, _DESCRIBE))
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def delete_savepoint(request: HttpRequest, job_id: str, savepoint_id: UUID) -> HttpResponse:
     """Confirm the deletion of a savepoint, and request it once the form is sent."""
     savepoint = _savepoint(job_id, savepoint_id)
-    said: Refusal | None = None
+    form = forms.EmptyForm(savepoint.job, [])
     if request.method == "POST":
-        try:
-            operation = savepoints.delete(request.user, savepoint_id, key=_key(request))
-        except Refusal as refusal:
-            said = refusal
-        else:
+        with form.refusals(even_missing=True):
+            operation = savepoints.delete(
+                account(request), savepoint_id, key=pages.sent_key(request)
+            )
             messages.success(request, f"Savepoint {savepoint.name} is being deleted.")
             return _to_operation(operation)
-    form = forms.EmptyForm(savepoint.job, [])
-    return _asked(request, form, said, _of_savepoint(savepoint, _DELETE) | _deletion(savepoint))
+    return _asked(request, form, _of_savepoint(savepoint, _DELETE) | _deletion(savepoint))
 
 
 _DESCRIBE = Words(
@@ -488,23 +447,7 @@ def _to_operation(operation: Operation) -> HttpResponse:
     return HttpResponseRedirect(reverse("job-operation", args=[operation.job_id, operation.pk]))
 
 
-def _job(job_id: str) -> Job:
-    job = queries.job_with_now(job_id)
-    if job is None:
-        raise Http404(f"There is no job {job_id!r}.")
-    return job
-
-
 def _savepoint(job_id: str, savepoint_id: UUID) -> Savepoint:
-    savepoint = (
-        Savepoint.objects.select_related("job", "checkpoint", "claimed_by")
-        .filter(pk=savepoint_id, job=job_id)
-        .first()
-    )
-    if savepoint is None:
-        raise Http404(f"Job {job_id!r} has no savepoint {savepoint_id}.")
-    return savepoint
-
-
-def _key(request: HttpRequest) -> str:
-    return request.POST.get("key", "")[:200] or pages.new_key()
+    rows = Savepoint.objects.select_related("job", "checkpoint", "claimed_by")
+    rows = rows.filter(pk=savepoint_id, job=job_id)
+    return existing(rows, f"Job {job_id!r} has no savepoint {savepoint_id}.")

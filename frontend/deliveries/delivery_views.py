@@ -6,23 +6,23 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils.dateparse import parse_datetime
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.models import Role
 from controlplane.base import clock
-from controlplane.base.errors import NotFound, Refusal
+from controlplane.base.errors import existing
 from controlplane.base.formatting import plural
 from controlplane.deliveries import endpoints, redelivery
 from controlplane.deliveries.api.filters import DeliveryFilter
 from controlplane.deliveries.machine import DeliveryStatus
 from controlplane.deliveries.models import Delivery
 from frontend.base import alert_tabs
-from frontend.base.access import account, role_required
+from frontend.base.access import account, action_for, form_for, page_for
+from frontend.base.forms import form_page, sent
+from frontend.base.pages import refusals_as_messages
 from frontend.base.paging import paged
 from frontend.base.status import DELIVERY
 from frontend.deliveries import delivery_rows
@@ -31,9 +31,7 @@ from frontend.deliveries.forms import RangeForm, first_times
 FILTERS = ("endpoint", "status", "alert", "job", "created_after", "created_before")
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def list_deliveries(request: HttpRequest) -> HttpResponse:
     """The deliveries that the query selects, newest first. Two queries."""
     given = {name: request.GET.get(name, "") for name in FILTERS}
@@ -53,14 +51,13 @@ def list_deliveries(request: HttpRequest) -> HttpResponse:
     return render(request, "frontend/delivery_list.html", head | context)
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def show_delivery(request: HttpRequest, delivery_id: UUID) -> HttpResponse:
     """One delivery: its notice, its request, and the answers. Two queries."""
-    delivery = Delivery.objects.select_related("endpoint").filter(pk=delivery_id).first()
-    if delivery is None:
-        raise Http404(f"There is no delivery {delivery_id}.")
+    delivery = existing(
+        Delivery.objects.select_related("endpoint").filter(pk=delivery_id),
+        f"There is no delivery {delivery_id}.",
+    )
     context = {
         "delivery": delivery_rows.row(delivery, clock.now()),
         "is_endpoint_enabled": delivery.endpoint.is_enabled,
@@ -72,33 +69,22 @@ def show_delivery(request: HttpRequest, delivery_id: UUID) -> HttpResponse:
     return render(request, "frontend/delivery_page.html", head | context)
 
 
-@never_cache
-@require_POST
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def redeliver(request: HttpRequest, delivery_id: UUID) -> HttpResponse:
     """Send one delivery again, or at once if it waits."""
-    try:
+    with refusals_as_messages(request):
         redelivery.redeliver(account(request), delivery_id)
-    except NotFound as refused:
-        raise Http404(refused.detail) from refused
-    except Refusal as refused:
-        messages.error(request, refused.detail)
-    else:
         messages.success(request, "The delivery is sent again.")
     return HttpResponseRedirect(reverse("delivery-page", args=[delivery_id]))
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def redeliver_range(request: HttpRequest) -> HttpResponse:
     """Send an endpoint's deliveries of a time again; the query of the log fills the form in."""
-    sent = request.POST if request.method == "POST" else None
-    form = RangeForm(sent, _choices(), initial=_from_query(request))
-    refusal = None
-    if sent is not None and form.is_valid():
+    form = RangeForm(sent(request), _choices(), initial=_from_query(request))
+    if form.is_valid():
         given = form.cleaned_data
-        try:
+        with form.refusals():
             count, has_more = redelivery.redeliver_range(
                 account(request),
                 UUID(given["endpoint"]),
@@ -106,17 +92,11 @@ def redeliver_range(request: HttpRequest) -> HttpResponse:
                 before=given["before"],
                 status=given["status"],
             )
-        except NotFound as refused:
-            raise Http404(refused.detail) from refused
-        except Refusal as refused:
-            refusal = refused
-        else:
             _say(request, count, has_more)
             query = urlencode({"endpoint": given["endpoint"]})
             return HttpResponseRedirect(f"{reverse('delivery-list')}?{query}")
-    code = refusal.status if refusal else 400 if form.errors else 200
-    context = {"form": form, "refusal": refusal, "most": redelivery.RANGE_MAX}
-    return render(request, "frontend/delivery_range.html", context, status=code)
+    context = {"most": redelivery.RANGE_MAX}
+    return form_page(request, "frontend/delivery_range.html", form, context)
 
 
 def _say(request: HttpRequest, count: int, has_more: bool) -> None:

@@ -8,18 +8,16 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.models import Role
 from controlplane.base import formatting
-from controlplane.base.errors import NotFound, Refusal
 from controlplane.deliveries import endpoints, redelivery
 from controlplane.deliveries.models import Endpoint
 from controlplane.deliveries.receivers import KINDS
 from frontend.base import alert_tabs
-from frontend.base.access import account, role_required
-from frontend.base.forms import ServiceForm, Words
+from frontend.base.access import account, action_for, form_for, page_for
+from frontend.base.forms import ServiceForm, Words, form_page, sent
+from frontend.base.pages import refusals_as_messages
 from frontend.deliveries import endpoint_list
 from frontend.deliveries.forms import EndpointForm, RotationForm
 
@@ -37,9 +35,7 @@ HINTS = {
 }
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def list_endpoints(request: HttpRequest) -> HttpResponse:
     """All endpoints with their states. Three queries."""
     page = Paginator(endpoints.listed().order_by("name"), SHOWN).get_page(request.GET.get("page"))
@@ -48,9 +44,7 @@ def list_endpoints(request: HttpRequest) -> HttpResponse:
     return render(request, "frontend/endpoint_list.html", head | context)
 
 
-@never_cache
-@require_GET
-@role_required(Role.ADMIN)
+@page_for(Role.ADMIN)
 def choose_kind(request: HttpRequest) -> HttpResponse:
     """The kinds of endpoints, each with a link to its form."""
     kinds = [(kind, receiver.title, HINTS[kind]) for kind, receiver in KINDS.items()]
@@ -58,101 +52,77 @@ def choose_kind(request: HttpRequest) -> HttpResponse:
     return render(request, "frontend/endpoint_kinds.html", head | {"kinds": kinds})
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.ADMIN)
+@form_for(Role.ADMIN)
 def new_endpoint(request: HttpRequest, kind: str) -> HttpResponse:
     """Make an endpoint; its signing secret is on the answer to the form, and nowhere else."""
     if kind not in KINDS:
         raise Http404(f"There is no kind of endpoint {kind!r}.")
-    form = EndpointForm(request.POST if request.method == "POST" else None, KINDS[kind])
+    form = EndpointForm(sent(request), KINDS[kind])
     words = Words(f"New endpoint: {KINDS[kind].title}", "Make the endpoint", HINTS[kind])
-    refusal = None
-    if request.method == "POST" and form.is_valid():
-        try:
+    if form.is_valid():
+        with form.refusals():
             made, secret = endpoints.create(account(request), kind, form.given())
-        except Refusal as refused:
-            refusal = form.refuse(refused)
-        else:
             if secret and not form.cleaned_data.get("secret"):
                 return _secret_page(request, made, secret, f"Endpoint {made.name} was made.")
             messages.success(request, f"Endpoint {made.name} was made. Send it a test.")
             return HttpResponseRedirect(reverse("endpoint-list"))
-    return _form_page(request, words, form, refusal)
+    return _form_page(request, words, form)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.ADMIN)
+@form_for(Role.ADMIN)
 def change_endpoint(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     """Change an endpoint."""
-    known = _endpoint(endpoint_id)
+    known = endpoints.one(endpoint_id)
     receiver = KINDS[known.kind]
-    form = EndpointForm(request.POST if request.method == "POST" else None, receiver, known)
+    form = EndpointForm(sent(request), receiver, known)
     words = Words(
         f"Change endpoint {known.name}", "Change the endpoint", f"Its kind stays {receiver.title}."
     )
-    refusal = None
-    if request.method == "POST" and form.is_valid():
-        try:
+    if form.is_valid():
+        with form.refusals():
             changed = endpoints.change(account(request), known.pk, form.given())
-        except Refusal as refused:
-            refusal = form.refuse(refused)
-        else:
             messages.success(request, f"Endpoint {changed.name} was changed.")
             return HttpResponseRedirect(reverse("endpoint-list"))
-    return _form_page(request, words, form, refusal, known)
+    return _form_page(request, words, form, known)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.ADMIN)
+@form_for(Role.ADMIN)
 def rotate_secret(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     """Replace an endpoint's signing secret; the new one is on the answer, and nowhere else."""
-    known = _endpoint(endpoint_id)
+    known = endpoints.one(endpoint_id)
     if "secret" not in KINDS[known.kind].takes:
         raise Http404(f"Endpoint {known.name} has no signing secret.")
     version = formatting.iso(known.secret_set_at) or ""
-    sent = request.POST if request.method == "POST" else None
-    form = RotationForm(sent, initial={"version": version})
+    form = RotationForm(sent(request), initial={"version": version})
     words = Words(
         f"Replace the signing secret of {known.name}",
         "Replace the secret",
         "Requests are signed with the new secret from now on.",
     )
-    refusal = None
-    if request.method == "POST" and form.is_valid():
+    if form.is_valid():
         given = form.cleaned_data
         if given["version"] != version:
             form.add_error(None, "The secret was replaced since this form was opened. Begin anew.")
         else:
             keep = timedelta(seconds=given["keep_previous_s"])
-            try:
+            with form.refusals():
                 changed, secret = endpoints.rotate(
                     account(request), known.pk, given["secret"] or None, keep
                 )
-            except Refusal as refused:
-                refusal = form.refuse(refused)
-            else:
                 said = f"The signing secret of {changed.name} was replaced."
                 if not given["secret"]:
                     return _secret_page(request, changed, secret, said)
                 messages.success(request, said)
                 return HttpResponseRedirect(reverse("endpoint-list"))
-    return _form_page(request, words, form, refusal, known)
+    return _form_page(request, words, form, known)
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.ADMIN)
+@form_for(Role.ADMIN)
 def delete_endpoint(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     """Confirm the deletion of an endpoint, and delete it once the form is sent."""
-    known = _endpoint(endpoint_id)
+    known = endpoints.one(endpoint_id)
     if request.method == "POST":
-        try:
-            endpoints.delete(account(request), known.pk)
-        except NotFound as refused:
-            raise Http404(refused.detail) from refused
+        endpoints.delete(account(request), known.pk)
         messages.success(request, f"Endpoint {known.name} was deleted.")
         return HttpResponseRedirect(reverse("endpoint-list"))
     words = Words(
@@ -162,58 +132,40 @@ def delete_endpoint(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
         "stays. To pause it, disable it instead.",
         is_danger=True,
     )
-    return _form_page(request, words, None, None, known)
+    return _form_page(request, words, None, known)
 
 
-@never_cache
-@require_POST
-@role_required(Role.ADMIN)
+@action_for(Role.ADMIN)
 def switch_endpoint(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     """Enable or disable an endpoint."""
-    known = _endpoint(endpoint_id)
+    known = endpoints.one(endpoint_id)
     is_enabled = request.POST.get("enabled") == "yes"
-    try:
+    with refusals_as_messages(request):
         endpoints.change(account(request), known.pk, {"is_enabled": is_enabled})
-    except Refusal as refused:
-        messages.error(request, refused.detail)
-    else:
         now = "enabled" if is_enabled else "disabled"
         messages.success(request, f"Endpoint {known.name} is {now}.")
     return HttpResponseRedirect(reverse("endpoint-list"))
 
 
-@never_cache
-@require_POST
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def test_endpoint(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     """Send a test notice; the page of its delivery shows how it goes."""
-    known = _endpoint(endpoint_id)
-    try:
+    known = endpoints.one(endpoint_id)
+    with refusals_as_messages(request):
         posted = redelivery.test(account(request), known.pk)
-    except Refusal as refused:
-        messages.error(request, refused.detail)
-        return HttpResponseRedirect(reverse("endpoint-list"))
-    messages.success(request, f"A test for {known.name} is on its way.")
-    return HttpResponseRedirect(reverse("delivery-page", args=[posted[0].pk]))
-
-
-def _endpoint(endpoint_id: UUID) -> Endpoint:
-    try:
-        return endpoints.one(endpoint_id)
-    except NotFound as refused:
-        raise Http404(refused.detail) from refused
+        messages.success(request, f"A test for {known.name} is on its way.")
+        return HttpResponseRedirect(reverse("delivery-page", args=[posted[0].pk]))
+    return HttpResponseRedirect(reverse("endpoint-list"))
 
 
 def _form_page(
     request: HttpRequest,
     words: Words,
     form: ServiceForm | None,
-    refusal: Refusal | None,
     endpoint: Endpoint | None = None,
 ) -> HttpResponse:
-    context = {"words": words, "form": form, "refusal": refusal, "endpoint": endpoint}
-    code = refusal.status if refusal else 400 if form is not None and form.errors else 200
-    return render(request, "frontend/endpoint_form.html", context, status=code)
+    context = {"words": words, "endpoint": endpoint}
+    return form_page(request, "frontend/endpoint_form.html", form, context)
 
 
 def _secret_page(request: HttpRequest, endpoint: Endpoint, secret: str, said: str) -> HttpResponse:

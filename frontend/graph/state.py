@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import COMPLETED_ONCE, Checkpoint
 from controlplane.base.formatting import (
     duration,
     event_time,
@@ -24,7 +24,6 @@ from controlplane.base.formatting import (
     size,
 )
 from frontend.graph.picture import Chain, Graph, Link
-from weir.protocol.lifecycle import CheckpointStatus
 
 MISSING_NAMED = 6  # Per chain; the rest is counted.
 STALE_MS = 15_000.0  # Measurements come every second or so.
@@ -233,14 +232,6 @@ class _Progress:
         if not self.is_known:
             return "done" if self.is_completed else ""
         return "none" if not self.done and self.missing else "some" if self.missing else "done"
-
-
-# Statuses after completion, whether or not the files still exist.
-COMPLETED_ONCE = (
-    CheckpointStatus.COMPLETED,
-    CheckpointStatus.SUBSUMED,
-    CheckpointStatus.DISCARDED,
-)
 
 
 @dataclass(frozen=True, slots=True)

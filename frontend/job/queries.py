@@ -25,8 +25,9 @@ from django.db.models import (
 )
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, JSONObject
+from django.http import Http404
 
-from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
+from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, Savepoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.alerts.models import FIRING, Alert
 from controlplane.base import clock
@@ -58,14 +59,6 @@ RECOVERIES_SHOWN = 10
 WAITING_READ = 48  # Aligning or stuck subtasks; others are counted by their acknowledgements.
 HISTORY_MAX = 10_000  # Checkpoints of one window.
 HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
-
-UNSETTLED = (CheckpointStatus.PENDING.value, CheckpointStatus.FINALIZING.value)
-# Statuses after completion, whether or not the files still exist.
-COMPLETED_ONCE = (
-    CheckpointStatus.COMPLETED.value,
-    CheckpointStatus.SUBSUMED.value,
-    CheckpointStatus.DISCARDED.value,
-)
 
 
 # The newest alert of a job, and how many fire: with these, its page changes.
@@ -107,6 +100,18 @@ def job_with_now(job_id: str) -> Job | None:
         .filter(pk=job_id)
         .first()
     )
+
+
+def job_or_404(job_id: str) -> Job:
+    """``job_with_now`` of a job that exists.
+
+    Raises:
+        Http404: There is no such job.
+    """
+    job = job_with_now(job_id)
+    if job is None:
+        raise Http404(f"There is no job {job_id!r}.")
+    return job
 
 
 def newest_driver(job_id: str) -> Driver | None:

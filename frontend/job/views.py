@@ -12,17 +12,17 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.cache import cache_control, never_cache
-from django.views.decorators.http import condition, require_GET, require_http_methods, require_POST
+from django.views.decorators.http import condition
 
 from checkpoints.operations import savepoints
 from controlplane.accounts.models import Role, User
 from controlplane.base import clock
 from controlplane.base.errors import NotFound, Refusal
 from frontend.base import pages
-from frontend.base.access import role_required
+from frontend.base.access import account, action_for, data_for, form_for, page_for
 from frontend.graph import picture
 from frontend.job import details, figures, history, queries, snapshot
+from frontend.job.marks import Figure
 from jobs import services as job_services
 from jobs.models import Job, Operation
 
@@ -50,9 +50,7 @@ MORE_ACTIONS = (
 Act = Callable[[User, str, str], Operation]
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: its live state, its checkpoints, and its operations."""
     job, pair = pages.job_or_404(job_id), snapshot.with_graph(job_id)
@@ -83,9 +81,7 @@ def _revision(request: HttpRequest, job_id: str, name: str = "") -> str | None:
     return f'"{quote("/".join([VERSION, name, *revisions.values(), minute]))}"'
 
 
-@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 @condition(etag_func=_revision)
 def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
     """The past of the job for its page, as JSON."""
@@ -93,9 +89,7 @@ def job_details(request: HttpRequest, job_id: str) -> HttpResponse:
     return JsonResponse(details.job_details(pages.job_or_404(job_id), window))
 
 
-@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 @condition(etag_func=_revision)
 def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     """One of the page's figures, for Plotly."""
@@ -109,7 +103,7 @@ def job_figure(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
     raise Http404(f"There is no figure {name!r}.")
 
 
-def _history(job: Job, window: history.Window) -> figures.Figure:
+def _history(job: Job, window: history.Window) -> Figure:
     now = clock.now()
     rows = queries.settled_within(job.pk, window)
     since = rows[-1].triggered_at if rows else now - window.span
@@ -123,8 +117,7 @@ def _history(job: Job, window: history.Window) -> figures.Figure:
     )
 
 
-@require_POST
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
     """Request a checkpoint now."""
     return _act(
@@ -135,9 +128,7 @@ def take_checkpoint(request: HttpRequest, job_id: str) -> HttpResponse:
     )
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def cancel_job(request: HttpRequest, job_id: str) -> HttpResponse:
     """Confirm the cancellation of a job, and request it once the form is sent."""
     if request.method != "POST":
@@ -152,8 +143,7 @@ def cancel_job(request: HttpRequest, job_id: str) -> HttpResponse:
     )
 
 
-@require_POST
-@role_required(Role.OPERATOR)
+@action_for(Role.OPERATOR)
 def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
     """Request a restart from the newest completed checkpoint."""
     return _act(
@@ -165,13 +155,11 @@ def restart_job(request: HttpRequest, job_id: str) -> HttpResponse:
 
 
 def _act(request: HttpRequest, job_id: str, act: Act, done: str) -> HttpResponse:
-    # The key comes with the form: sending the same form twice acts once.
-    key = request.POST.get("key", "")[:200] or pages.new_key()
     wants_json = request.accepts("application/json") and not request.accepts("text/html")
     try:
-        operation = act(request.user, job_id, key)
-    except NotFound as refusal:
-        raise Http404(refusal.detail) from refusal
+        operation = act(account(request), job_id, pages.sent_key(request))
+    except NotFound:
+        raise
     except Refusal as refusal:
         if wants_json:
             problem = {"detail": refusal.detail, "code": refusal.code, "key": pages.new_key()}

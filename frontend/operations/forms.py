@@ -8,7 +8,9 @@ from typing import Any
 
 from django import forms
 
+from controlplane.base.errors import Refusal
 from controlplane.base.formatting import interval
+from frontend.base.forms import ServiceForm
 from frontend.operations import restore_targets
 from jobs import redaction
 from jobs.models import RECOVERY_TARGET_S_MAX, RECOVERY_TARGET_S_MIN, Job, PipelineKind
@@ -75,12 +77,19 @@ class RecoveryTargetField(forms.FloatField):
         )
 
 
-class Form(forms.Form):
+class Form(ServiceForm):
     """A form about a job."""
 
-    def __init__(self, job: Job, restorable: GroupedChoices, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, label_suffix="", auto_id="id_%s", **kwargs)
+    def __init__(
+        self,
+        job: Job,
+        restorable: GroupedChoices,
+        data: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(data, **options)
         self.job = job
+        self.refused: dict[str, list[str]] = {}  # Errors of a refusal that are about no field.
         self.prepare(restorable)
 
     def prepare(self, restorable: GroupedChoices) -> None:
@@ -90,17 +99,17 @@ class Form(forms.Form):
         """The arguments of the service, once the form is valid."""
         return dict(self.cleaned_data)
 
-    def refuse(self, errors: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-        """Put the errors of a refusal beside their fields; return those without a field."""
-        rest: dict[str, list[str]] = {}
+    def refuse(self, refused: Refusal) -> Refusal:
+        """Put the errors of a refusal beside their fields; the refusal heads the page."""
+        errors: Mapping[str, Iterable[str]] = refused.extra.get("errors") or {}
         for name, said in errors.items():
             name = name.removeprefix("options.")
             field = _FIELD_OF.get(name, name)
             if field in self.fields:
                 self.add_error(field, list(said))
             else:
-                rest[name] = list(said)
-        return rest
+                self.refused[name] = list(said)
+        return refused
 
     def focus_first_error(self) -> None:
         """Focus the first field with an error."""

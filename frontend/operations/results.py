@@ -322,10 +322,10 @@ def _of_restore(result: Mapping[str, Any]) -> Outcome:
         head = ("Operator", "Result", "Stored parallelism", "New parallelism", "Notes")
         tables.append(_table("Operators", head, operators, numbers=(2, 3), verdict_at=1))
     if states:
-        head = (
+        headings = (
             "Operator", "State", "Result", "Stored as", "Declared as", "Size", "Changes"
         )  # fmt: skip
-        tables.append(_table("State", head, states, numbers=(5,), verdict_at=2))
+        tables.append(_table("State", headings, states, numbers=(5,), verdict_at=2))
     return Outcome(
         verdict="The restore would work." if would else "The restore would be refused.",
         tone="good" if would else "bad",

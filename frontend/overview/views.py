@@ -5,18 +5,14 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
 from frontend.base import pages
-from frontend.base.access import role_required
+from frontend.base.access import page_for
 from frontend.overview import filters, listing
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def job_list(request: HttpRequest) -> HttpResponse:
     """All jobs that match the query, those that need attention first."""
     wanted = filters.Wanted.read(request.GET)
@@ -32,9 +28,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
     return render(request, "frontend/job_list.html", context)
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def job_list_data(request: HttpRequest) -> HttpResponse:
     """The same page of jobs for the same query, as JSON."""
     wanted = filters.Wanted.read(request.GET)

@@ -7,15 +7,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
 from controlplane.base import clock
 from controlplane.base.formatting import number, plural, size
 from controlplane.retention import report
 from controlplane.retention.report import Kept
-from frontend.base.access import role_required
+from frontend.base.access import page_for
 
 # Looks come twice a minute; later than this they do not come at all.
 LATE_S = 300.0
@@ -39,9 +37,7 @@ class Line:
     problem: str
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def retention(request: HttpRequest) -> HttpResponse:
     """The rows and files that the control plane keeps, and when they go."""
     looked_at, now = report.latest_look(), clock.now()

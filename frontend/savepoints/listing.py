@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from checkpoints.models import Savepoint
+from checkpoints.models import UNSETTLED, Savepoint
 from checkpoints.retention import references
 from controlplane.base.formatting import iso, plural
 from frontend.job import queries, snapshot
@@ -65,7 +65,7 @@ def shown(job: Job, wanted: str, page: int) -> Shown:
 def _of(job: Job) -> QuerySet[Savepoint]:
     """Completed and pending savepoints; failed ones are operations only."""
     waits = Q(checkpoint__isnull=True, operation__status__in=OPEN_OPERATIONS)
-    stands = Q(checkpoint__status__in=[*queries.UNSETTLED, CheckpointStatus.COMPLETED])
+    stands = Q(checkpoint__status__in=[*UNSETTLED, CheckpointStatus.COMPLETED])
     return Savepoint.objects.filter(waits | stands, job=job)
 
 

@@ -11,8 +11,7 @@ from datetime import datetime
 from django.db import connection
 from django.db.models import OuterRef, Subquery
 
-from checkpoints.models import Checkpoint, Savepoint
-from frontend.job.queries import COMPLETED_ONCE
+from checkpoints.models import COMPLETED_ONCE, Checkpoint, Savepoint
 from frontend.savepoints.tree import Restored, Taken
 from jobs.models import Attempt, Job
 from weir.protocol.elements import CheckpointKind

@@ -6,19 +6,16 @@ page, ``savepoints/lineage``. Both have an ETag of their contents, so that polli
 
 import hashlib
 import json
-from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils.cache import get_conditional_response
 from django.utils.http import urlencode
-from django.views.decorators.cache import cache_control, never_cache
-from django.views.decorators.http import require_GET
 
 from controlplane.accounts.models import Role
 from frontend.base import pages
-from frontend.base.access import role_required
+from frontend.base.access import data_for, page_for
 from frontend.base.query_parameters import PAGE_MAX, whole_number
 from frontend.job import queries, snapshot
 from frontend.savepoints import listing, rows, tree_rows
@@ -36,12 +33,10 @@ GOING_BACK = (
 )
 
 
-@never_cache
-@require_GET
-@role_required(Role.VIEWER)
+@page_for(Role.VIEWER)
 def savepoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     """The job's savepoints, newest first; ``?wanted=nightly`` only matching ones."""
-    job = _job(job_id)
+    job = queries.job_or_404(job_id)
     page = _page(request, job)
     query = urlencode({"wanted": page.wanted, "page": page.page})
     context = {
@@ -57,37 +52,21 @@ def savepoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     return pages.job_page(request, "frontend/savepoint_list.html", job, "job-savepoints", context)
 
 
-def _job(job_id: str) -> Any:
-    """The job with the database's clock and its forks.
-
-    Raises:
-        Http404: There is no such job.
-    """
-    job = queries.job_with_now(job_id)
-    if job is None:
-        raise Http404(f"There is no job {job_id!r}.")
-    return job
-
-
 def _page(request: HttpRequest, job: Job) -> Shown:
     number = whole_number(request.GET.get("page"), PAGE_MAX) or 1
     return listing.shown(job, request.GET.get("wanted", ""), number)
 
 
-@cache_control(private=True, no_cache=True)  # The browser keeps it and revalidates it each time.
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 def savepoints_data(request: HttpRequest, job_id: str) -> HttpResponse:
     """A page of the savepoints as JSON."""
-    job = _job(job_id)
+    job = queries.job_or_404(job_id)
     value = listing.savepoint_list(job, _page(request, job), job.now)
     said = json.dumps(snapshot.changes(value), sort_keys=True).encode()
     return _unless_known(request, said, JsonResponse(value))
 
 
-@cache_control(private=True, no_cache=True)
-@require_GET
-@role_required(Role.VIEWER)
+@data_for(Role.VIEWER)
 def savepoints_lineage(request: HttpRequest, job_id: str) -> HttpResponse:
     """The tree as a piece of the page."""
     job = pages.job_or_404(job_id)

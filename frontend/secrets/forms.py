@@ -1,11 +1,11 @@
 """Forms of secrets. A value that was sent is never part of a page."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
 
 from controlplane.secrets.services import VALUE_BYTES_MAX
+from frontend.base.forms import ServiceForm
 from weir.config import SECRET_NAME_LENGTH_MAX
 
 
@@ -17,7 +17,7 @@ class ValueInput(forms.Textarea):
         return super().get_context(name, None, attrs)
 
 
-class ValueForm(forms.Form):
+class ValueForm(ServiceForm):
     """The value of a secret."""
 
     value = forms.CharField(
@@ -30,17 +30,9 @@ class ValueForm(forms.Form):
         error_messages={"required": "Give a value."},
     )
 
-    def __init__(self, data: Mapping[str, Any] | None) -> None:
-        super().__init__(data, label_suffix="", auto_id="id_%s")
-
     def clean_value(self) -> str:
         """The value with the line breaks that its file has: browsers send CR LF."""
         return str(self.cleaned_data["value"]).replace("\r\n", "\n")
-
-    def refuse(self, errors: Mapping[str, Iterable[str]]) -> None:
-        """Put the service's errors beside their fields."""
-        for name, said in errors.items():
-            self.add_error(name if name in self.fields else None, list(said))
 
 
 class NewForm(ValueForm):

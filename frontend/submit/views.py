@@ -5,8 +5,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
@@ -14,7 +12,7 @@ from controlplane.accounts.models import Role
 from controlplane.base.errors import Invalid, KeyReused, Refusal
 from controlplane.base.formatting import size
 from frontend.base import pages
-from frontend.base.access import role_required
+from frontend.base.access import account, form_for
 from frontend.submit import choices
 from frontend.submit.form import SubmitForm
 from jobs import services, uploads
@@ -28,9 +26,7 @@ SENT_BEFORE = (
 )
 
 
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required(Role.OPERATOR)
+@form_for(Role.OPERATOR)
 def submit(request: HttpRequest) -> HttpResponse:
     """Show the form, and submit the job. A link may fill in fields: ``?module=…&name=…``."""
     if request.method != "POST":
@@ -59,7 +55,7 @@ def _form(request: HttpRequest) -> SubmitForm:
     given = {"data": request.POST, "files": request.FILES} if is_sent else {}
     return SubmitForm(
         **given,
-        role=request.user.effective_role,
+        role=account(request).effective_role,
         uploads=choices.uploads(),
         conf=sorted(OPERATOR_CONF),
         initial=request.GET.dict(),
@@ -72,7 +68,7 @@ def _store_upload(request: HttpRequest, form: SubmitForm) -> None:
     if form.cleaned_data.get("kind") != PipelineKind.UPLOAD or file is None:
         return
     try:
-        artifact = uploads.store(request.user, file.name, file.chunks())
+        artifact = uploads.store(account(request), file.name, file.chunks())
     except Invalid as refusal:
         form.refuse(refusal.extra.get("errors") or {"file": refusal.detail})
     except Refusal as refusal:  # Too large.
@@ -93,12 +89,10 @@ def _submit(request: HttpRequest, form: SubmitForm) -> Operation | None:
         return None
     # As an API request of the logged-in user, without a token that might allow less.
     as_api = Request(request)
-    as_api.user, as_api.auth = request.user, None
+    as_api.user, as_api.auth = account(request), None
     try:
         with submission_of(as_api, asked.validated_data) as submission:
-            return services.submit(
-                request.user, submission, key=request.POST.get("key", "")[:200] or pages.new_key()
-            )
+            return services.submit(account(request), submission, key=pages.sent_key(request))
     except PermissionDenied as refusal:  # An operator's form has no field for master and storage.
         form.refuse({"spark_conf": str(refusal.detail)})
     except Invalid as refusal:
@@ -110,7 +104,7 @@ def _page(request: HttpRequest, form: SubmitForm, status: int = 200) -> HttpResp
     scripts = choices.scripts(settings.WEIR_SCRIPT_ROOTS)
     context = {
         "form": form,
-        "key": pages.new_key() if status in (200, KeyReused.status) else _key(request),
+        "key": pages.new_key() if status in (200, KeyReused.status) else pages.sent_key(request),
         "scripts": scripts,
         "has_script_roots": bool(settings.WEIR_SCRIPT_ROOTS),
         "savepoints": choices.savepoints(),
@@ -120,10 +114,6 @@ def _page(request: HttpRequest, form: SubmitForm, status: int = 200) -> HttpResp
         "master": settings.WEIR_SPARK_MASTER,
     }
     return render(request, "frontend/submit.html", context, status=status)
-
-
-def _key(request: HttpRequest) -> str:
-    return request.POST.get("key", "")[:200] or pages.new_key()
 
 
 urlpatterns = [path("jobs/new", submit, name="job-new")]

@@ -1,7 +1,8 @@
 """Base classes and schema decorators for views of jobs, their checkpoints and savepoints."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
@@ -12,13 +13,15 @@ from drf_spectacular.utils import (
     extend_schema_view,
 )
 from rest_framework import status
-from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
+from rest_framework.views import APIView
 
-from controlplane.base.errors import NotFound
+from controlplane.base.errors import existing
 from controlplane.base.serializers import EmptyRequest, RequestSerializer
+from controlplane.base.views import OneView, list_schema
 from jobs import operations
 from jobs.api import serializers as shapes
 from jobs.models import Job, Operation
@@ -61,6 +64,9 @@ OPERATION_EXAMPLE = {
 }
 
 
+job_list_schema = partial(list_schema, parameters=[JOB_ID])  # Of a list below ``jobs/{job_id}``.
+
+
 def idempotency_key(request: Request) -> str | None:
     """The request's idempotency key, if it has one."""
     return request.headers.get("Idempotency-Key")
@@ -73,7 +79,7 @@ def accepted(request: Request, operation: Operation) -> Response:
     return Response(shown.data, status=status.HTTP_202_ACCEPTED, headers={"Location": where})
 
 
-class OfJob:
+class OfJob(APIView):
     """A view below ``jobs/{job_id}``: an unknown job is 404 before any other check."""
 
     job: Job
@@ -93,23 +99,21 @@ class OfJob:
         Raises:
             NotFound: There is no such job.
         """
-        job = self.jobs().filter(pk=job_id).first()
-        if job is None:
-            raise NotFound(f"There is no job {job_id}.")
-        return job
+        return existing(self.jobs().filter(pk=job_id), f"There is no job {job_id}.")
 
 
-class ShowView(GenericAPIView):
-    """A view of one object, without pages."""
+class JobListView(OfJob, ListAPIView):
+    """A list of what belongs to a job."""
 
-    pagination_class = None
-    filter_backends: ClassVar[Sequence[type]] = []
+    def get_queryset(self) -> QuerySet[Any]:
+        """The rows of the job."""
+        return super().get_queryset().filter(job_id=self.kwargs["job_id"])
 
 
-class OperationActionView(OfJob, ShowView):
+class OperationActionView(OfJob, OneView):
     """A view whose POST begins an operation and responds with it."""
 
-    serializer_class: ClassVar[type[RequestSerializer]] = EmptyRequest  # The request's body.
+    serializer_class: type[RequestSerializer] = EmptyRequest  # The request's body.
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Begin the operation with the validated body."""
@@ -117,9 +121,7 @@ class OperationActionView(OfJob, ShowView):
 
     def post(self, request: Request, job_id: str) -> Response:
         """Begin the operation."""
-        asked = self.serializer_class(data=request.data)
-        asked.is_valid(raise_exception=True)
-        operation = self.ask(request, asked.validated_data, idempotency_key(request))
+        operation = self.ask(request, self.serializer_class.read(request), idempotency_key(request))
         return accepted(request, operation)
 
 
@@ -147,21 +149,5 @@ def action_schema(
             ],
         )
         return extend_schema_view(post=post)(view)
-
-    return decorate
-
-
-def list_schema(operation_id: str, summary: str, *, tag: str = "jobs", of_job: bool = True) -> Any:
-    """The OpenAPI schema of a list; its description is the view's docstring."""
-
-    def decorate(view: type[ListAPIView]) -> type[ListAPIView]:
-        get = extend_schema(
-            operation_id=operation_id,
-            tags=[tag],
-            summary=summary,
-            description=view.__doc__,
-            parameters=[JOB_ID] if of_job else [],
-        )
-        return extend_schema_view(get=get)(view)
 
     return decorate

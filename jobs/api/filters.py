@@ -1,5 +1,7 @@
 """Filters of the lists of jobs, operations, attempts, drivers, subtasks and exceptions."""
 
+from enum import StrEnum
+
 import django_filters
 
 from controlplane.base.filters import (
@@ -10,23 +12,16 @@ from controlplane.base.filters import (
     before,
 )
 from jobs.models import (
-    Attempt,
-    Driver,
     DriverStatus,
-    Job,
-    JobEvent,
     JobEventKind,
-    JobException,
-    Operation,
     OperationKind,
     OperationStatus,
     PipelineKind,
-    Subtask,
 )
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 
-def choices(enum: type) -> list[tuple[str, str]]:
+def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
     """The members of an enum as choices of a filter."""
     return [(member.value, member.value) for member in enum]
 
@@ -48,10 +43,6 @@ class JobFilter(django_filters.FilterSet):
     created_after = after("created_at")
     created_before = before("created_at")
 
-    class Meta:
-        model = Job
-        fields: list[str] = []
-
 
 class OperationFilter(django_filters.FilterSet):
     """The filters of one job's operations."""
@@ -63,10 +54,6 @@ class OperationFilter(django_filters.FilterSet):
     )
     created_after = after("created_at")
     created_before = before("created_at")
-
-    class Meta:
-        model = Operation
-        fields: list[str] = []
 
 
 class AnyOperationFilter(OperationFilter):
@@ -80,19 +67,11 @@ class AttemptFilter(django_filters.FilterSet):
 
     driver = WholeNumberFilter(field_name="driver__number", help_text="The driver's number.")
 
-    class Meta:
-        model = Attempt
-        fields: list[str] = []
-
 
 class DriverFilter(django_filters.FilterSet):
     """The filters of drivers."""
 
     status = ChoicesFilter(choices(DriverStatus))
-
-    class Meta:
-        model = Driver
-        fields: list[str] = []
 
 
 class SubtaskFilter(django_filters.FilterSet):
@@ -100,10 +79,6 @@ class SubtaskFilter(django_filters.FilterSet):
 
     chain = django_filters.CharFilter(help_text="The uid of the chain's head.")
     status = ChoicesFilter(choices(SubtaskStatus))
-
-    class Meta:
-        model = Subtask
-        fields: list[str] = []
 
 
 class EventFilter(django_filters.FilterSet):
@@ -114,10 +89,6 @@ class EventFilter(django_filters.FilterSet):
     after = after("at")
     before = before("at")
 
-    class Meta:
-        model = JobEvent
-        fields: list[str] = []
-
 
 class ExceptionFilter(django_filters.FilterSet):
     """The filters of exceptions."""
@@ -126,7 +97,3 @@ class ExceptionFilter(django_filters.FilterSet):
     attempt = WholeNumberFilter(field_name="attempt_number")
     after = after("at")
     before = before("at")
-
-    class Meta:
-        model = JobException
-        fields: list[str] = []

@@ -8,14 +8,15 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.base.errors import NotFound
+from controlplane.base.errors import existing
+from controlplane.base.views import OneView, list_schema
 from jobs.api import filters
 from jobs.api import serializers as shapes
-from jobs.api.common import OPERATION_EXAMPLE, OfJob, ShowView, list_schema
+from jobs.api.common import OPERATION_EXAMPLE, OfJob, job_list_schema
 from jobs.models import Operation
 
 
-@list_schema("list_operations", "List operations", tag="operations", of_job=False)
+@list_schema("list_operations", "List operations", tag="operations")
 class OperationsView(ListAPIView):
     """The operations of all jobs: requests that take time, from begin to end."""
 
@@ -26,7 +27,7 @@ class OperationsView(ListAPIView):
     default_ordering = "-created_at"
 
 
-@list_schema("list_job_operations", "List the job's operations", tag="operations")
+@job_list_schema("list_job_operations", "List the job's operations", tag="operations")
 class JobOperationsView(OfJob, OperationsView):
     """The operations of one job: requests that take time, from begin to end."""
 
@@ -37,7 +38,7 @@ class JobOperationsView(OfJob, OperationsView):
         return super().get_queryset().filter(job_id=self.kwargs["job_id"])
 
 
-class OperationView(ShowView):
+class OperationView(OneView):
     """A view of one operation."""
 
     serializer_class = shapes.OperationSerializer
@@ -51,7 +52,5 @@ class OperationView(ShowView):
     )
     def get(self, request: Request, id: Any) -> Response:
         """The status of an operation; poll until `ended_at` is set."""
-        operation = self.get_queryset().filter(pk=id).first()
-        if operation is None:
-            raise NotFound(f"There is no operation {id}.")
+        operation = existing(self.get_queryset().filter(pk=id), f"There is no operation {id}.")
         return Response(self.get_serializer(operation).data)

@@ -56,7 +56,7 @@ class JobSerializer(serializers.ModelSerializer):
 
     url = serializers.HyperlinkedIdentityField("api:job", lookup_url_kwarg="job_id")
     pipeline = PipelineSerializer(source="*")
-    created_by = serializers.SlugRelatedField("username", read_only=True)
+    created_by: serializers.RelatedField = serializers.SlugRelatedField("username", read_only=True)
 
     class Meta:
         model = Job
@@ -445,10 +445,12 @@ class OperationSerializer(serializers.ModelSerializer):
 
     url = serializers.HyperlinkedIdentityField("api:operation", lookup_url_kwarg="id")
     job = serializers.CharField(source="job_id")
-    job_url = serializers.HyperlinkedRelatedField(
+    job_url: serializers.RelatedField = serializers.HyperlinkedRelatedField(
         "api:job", source="job", lookup_url_kwarg="job_id", read_only=True
     )
-    requested_by = serializers.SlugRelatedField("username", read_only=True)
+    requested_by: serializers.RelatedField = serializers.SlugRelatedField(
+        "username", read_only=True
+    )
     parameters = RedactedField(
         help_text="The request's parameters; values with the name of a secret are hidden."
     )
@@ -512,7 +514,7 @@ class OperationSerializer(serializers.ModelSerializer):
 class UploadSerializer(serializers.ModelSerializer):
     """An uploaded pipeline, known by the SHA-256 of its content."""
 
-    uploaded_by = serializers.SlugRelatedField("username", read_only=True)
+    uploaded_by: serializers.RelatedField = serializers.SlugRelatedField("username", read_only=True)
 
     class Meta:
         model = Artifact

@@ -10,6 +10,7 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import account
 from controlplane.base.errors import Invalid
 from jobs import uploads
 from jobs.api import serializers as shapes
@@ -59,5 +60,5 @@ class UploadsView(ListAPIView):
         if not isinstance(file, UploadedFile):
             said = "Give the script as a file in the form's field `file`."
             raise Invalid(said, errors={"file": [said]})
-        artifact = uploads.store(request.user, file.name, file.chunks())
+        artifact = uploads.store(account(request), file.name or "", file.chunks())
         return Response(self.get_serializer(artifact).data, status=status.HTTP_201_CREATED)

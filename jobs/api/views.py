@@ -4,7 +4,7 @@ Jobs themselves are shown with facts from their checkpoints, so their list and t
 these views in ``checkpoints.api``.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpResponse
@@ -16,7 +16,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.models import Role
-from controlplane.base.errors import NotFound
+from controlplane.accounts.permissions import account
+from controlplane.base.errors import NotFound, existing
+from controlplane.base.views import OneView
 from jobs import services
 from jobs.api import filters
 from jobs.api import serializers as shapes
@@ -25,13 +27,13 @@ from jobs.api.common import (
     JOB_ID,
     LOCATION,
     OPERATION_EXAMPLE,
+    JobListView,
     OfJob,
     OperationActionView,
-    ShowView,
     accepted,
     action_schema,
     idempotency_key,
-    list_schema,
+    job_list_schema,
 )
 from jobs.api.submission import submission_of
 from jobs.drivers import driver_files
@@ -59,7 +61,7 @@ class JobsView(ListAPIView):
     """The list of jobs, and the submission of another one."""
 
     queryset = Job.objects.select_related("created_by")
-    serializer_class: ClassVar[type[serializers.BaseSerializer]] = shapes.JobSerializer
+    serializer_class: type[serializers.BaseSerializer] = shapes.JobSerializer
     filterset_class = filters.JobFilter
     orderings = {"created_at": ("created_at", "id"), "id": ("id",)}
     default_ordering = "-created_at"
@@ -100,17 +102,15 @@ class JobsView(ListAPIView):
 
         An uploaded pipeline runs as code on the cluster: the role operator allows exactly that.
         """
-        asked = shapes.SubmissionRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        with submission_of(request, asked.validated_data) as submission:
-            operation = services.submit(request.user, submission, key=idempotency_key(request))
+        with submission_of(request, shapes.SubmissionRequest.read(request)) as submission:
+            operation = services.submit(account(request), submission, key=idempotency_key(request))
         return accepted(request, operation)
 
 
-class JobView(OfJob, ShowView):
+class JobView(OfJob, OneView):
     """A view of one job."""
 
-    serializer_class: ClassVar[type[serializers.BaseSerializer]] = shapes.JobDetailSerializer
+    serializer_class: type[serializers.BaseSerializer] = shapes.JobDetailSerializer
 
     def jobs(self) -> QuerySet[Job]:
         """Jobs with the accounts that created them."""
@@ -128,7 +128,7 @@ class CancelView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
-        return services.cancel(request.user, self.job.pk, key=key)
+        return services.cancel(account(request), self.job.pk, key=key)
 
 
 @action_schema("restart_job", "Restart a job")
@@ -140,13 +140,13 @@ class RestartView(OperationActionView):
 
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Call the service."""
-        return services.restart(request.user, self.job.pk, key=key)
+        return services.restart(account(request), self.job.pk, key=key)
 
 
 # What belongs to a job ----------------------------------------------------------------------------
 
 
-class GraphView(OfJob, ShowView):
+class GraphView(OfJob, OneView):
     """A view of a job's graph."""
 
     serializer_class = shapes.GraphSerializer
@@ -166,8 +166,8 @@ class GraphView(OfJob, ShowView):
         return Response(self.get_serializer(graph).data)
 
 
-@list_schema("list_job_subtasks", "The job's subtasks and their counters")
-class SubtasksView(OfJob, ListAPIView):
+@job_list_schema("list_job_subtasks", "The job's subtasks and their counters", tag="jobs")
+class SubtasksView(JobListView):
     """The status and the latest counters of each subtask of the newest attempt."""
 
     queryset = Subtask.objects.all()
@@ -176,12 +176,8 @@ class SubtasksView(OfJob, ListAPIView):
     orderings = {"place": ("chain", "index")}
     default_ordering = "place"
 
-    def get_queryset(self) -> QuerySet[Subtask]:
-        """The job's subtasks."""
-        return Subtask.objects.filter(job_id=self.kwargs["job_id"])
 
-
-@list_schema("list_job_attempts", "The job's attempts")
+@job_list_schema("list_job_attempts", "The job's attempts", tag="jobs")
 class AttemptsView(OfJob, ListAPIView):
     """Each deployment of the job's graph, its workers, and the recovery that led to it."""
 
@@ -200,8 +196,8 @@ class AttemptsView(OfJob, ListAPIView):
         return attempts.select_related("driver").prefetch_related(workers)
 
 
-@list_schema("list_job_drivers", "The job's drivers")
-class DriversView(OfJob, ListAPIView):
+@job_list_schema("list_job_drivers", "The job's drivers", tag="jobs")
+class DriversView(JobListView):
     """The Spark applications launched for the job."""
 
     queryset = Driver.objects.all()
@@ -210,13 +206,9 @@ class DriversView(OfJob, ListAPIView):
     orderings = {"number": ("number",)}
     default_ordering = "-number"
 
-    def get_queryset(self) -> QuerySet[Driver]:
-        """The job's drivers."""
-        return Driver.objects.filter(job_id=self.kwargs["job_id"])
 
-
-@list_schema("list_job_exceptions", "The job's failures and notices")
-class ExceptionsView(OfJob, ListAPIView):
+@job_list_schema("list_job_exceptions", "The job's failures and notices", tag="jobs")
+class ExceptionsView(JobListView):
     """Failures and notices of attempts, drivers, subtasks and the pipeline, newest first."""
 
     queryset = JobException.objects.all()
@@ -225,13 +217,9 @@ class ExceptionsView(OfJob, ListAPIView):
     orderings = {"at": ("at", "id")}
     default_ordering = "-at"
 
-    def get_queryset(self) -> QuerySet[JobException]:
-        """The job's exceptions."""
-        return JobException.objects.filter(job_id=self.kwargs["job_id"])
 
-
-@list_schema("list_job_events", "The job's events")
-class EventsView(OfJob, ListAPIView):
+@job_list_schema("list_job_events", "The job's events", tag="jobs")
+class EventsView(JobListView):
     """Facts about the job: ends of checkpoints, attempts and operations, statuses, lost drivers."""
 
     queryset = JobEvent.objects.all()
@@ -239,10 +227,6 @@ class EventsView(OfJob, ListAPIView):
     filterset_class = filters.EventFilter
     orderings = {"id": ("id",)}
     default_ordering = "-id"
-
-    def get_queryset(self) -> QuerySet[JobEvent]:
-        """The job's events."""
-        return JobEvent.objects.filter(job_id=self.kwargs["job_id"])
 
 
 class PlainTextRenderer(renderers.BaseRenderer):
@@ -274,7 +258,7 @@ class LogQuery(serializers.Serializer):
     )
 
 
-class DriverLogView(OfJob, ShowView):
+class DriverLogView(OfJob, OneView):
     """A view of a driver's log: its standard output and error."""
 
     roles = {"GET": Role.OPERATOR}  # A pipeline may print anything, secrets too.
@@ -307,9 +291,10 @@ class DriverLogView(OfJob, ShowView):
         query = LogQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         given = query.validated_data
-        driver = Driver.objects.filter(job=self.job, number=number).first()
-        if driver is None:
-            raise NotFound(f"Job {job_id} has no driver {number}.")
+        driver = existing(
+            Driver.objects.filter(job=self.job, number=number),
+            f"Job {job_id} has no driver {number}.",
+        )
         limit = given["limit"]
         try:
             part = driver_files.read(driver, given.get("offset"), limit)

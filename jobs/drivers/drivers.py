@@ -15,7 +15,7 @@ from controlplane.accounts.models import digest_of
 from controlplane.audit.models import record
 from controlplane.base import clock, wakeups
 from controlplane.base.errors import DriverFenced, Unauthorized
-from jobs import attempt_ends, job_events, job_status
+from jobs import attempt_ends, hooks, job_events, job_status
 from jobs.drivers import outbox, restart_policy
 from jobs.models import (
     LIVE_DRIVERS,
@@ -28,7 +28,6 @@ from jobs.models import (
     JobException,
     Subtask,
 )
-from jobs.signals import driver_lost, job_ended, launch_asked
 from jobs.storable_text import storable
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 
@@ -107,8 +106,7 @@ def request(job: Job) -> Driver:
 
 def relaunch(job: Job, why: str) -> Driver | None:
     """Request the driver of a job that waits for one; None while its last end is being settled."""
-    answers = launch_asked.send(sender=Job, job=job)
-    if any(answer is False for _, answer in answers):
+    if not hooks.checkpoints.may_launch(job):
         return None
     driver = request(job)
     job.restart_at = None
@@ -206,7 +204,7 @@ def replaced(
     attempt_ends.end(job, attempt_end, clock.now(), cause)
     end_subtasks(job)
     outbox.forget(job)
-    driver_lost.send(sender=Driver, job=job, driver=driver, cause=cause, reason=reason)
+    hooks.checkpoints.driver_lost(job, reason)
 
 
 def end_subtasks(job: Job) -> None:
@@ -243,7 +241,7 @@ def conclude(job: Job, status: JobStatus, cause: str = "") -> None:
     outbox.forget(job)
     job.save(update_fields=["restart_state"])
     job_status.change(job, status, cause)
-    job_ended.send(sender=Job, job=job)
+    hooks.checkpoints.job_ended(job)
     # Until here, alignments and stalls explained the checkpoints that ended with the job.
     Subtask.objects.filter(job=job).update(aligning=None, stall=None)
 

@@ -46,12 +46,12 @@ from weir.operators.functions import (
     ReduceFunction,
 )
 from weir.operators.keyed import (
-    CountFactory,
-    KeyedFilterFactory,
-    KeyedFlatMapFactory,
-    KeyedMapFactory,
-    KeyedProcessFactory,
-    ReduceFactory,
+    CountOperator,
+    KeyedFilterOperator,
+    KeyedFlatMapOperator,
+    KeyedMapOperator,
+    KeyedProcessOperator,
+    ReduceOperator,
     field_reducer,
 )
 from weir.operators.keys import ColumnKeySelector
@@ -59,14 +59,14 @@ from weir.operators.output_tag import OutputTag
 from weir.operators.sinks.collect_sink import CollectSink, PrintSink
 from weir.operators.sinks.pending_commits import Sink
 from weir.operators.stateless import (
-    FilterBatchesFactory,
-    FilterFactory,
-    FlatMapBatchesFactory,
-    FlatMapFactory,
-    MapBatchesFactory,
-    MapFactory,
-    ProcessBatchesFactory,
-    ProcessFactory,
+    FilterBatchesOperator,
+    FilterOperator,
+    FlatMapBatchesOperator,
+    FlatMapOperator,
+    MapBatchesOperator,
+    MapOperator,
+    ProcessBatchesOperator,
+    ProcessOperator,
 )
 from weir.operators.watermarks import WatermarkFactory
 from weir.operators.windows.window_assigners import TumblingWindows
@@ -174,7 +174,9 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes ``func(record)``."""
         check_function(func, MapFunction, "map")
-        return self._then("Map", MapFactory(func, output_type), output_type, per_record=True)
+        return self._then(
+            "Map", partial(MapOperator, func, output_type), output_type, per_record=True
+        )
 
     def flat_map(
         self,
@@ -183,7 +185,7 @@ class DataStream:
     ) -> "DataStream":
         """Each record becomes the records of the iterable ``func(record)``; None: no records."""
         check_function(func, FlatMapFunction, "flat_map")
-        factory = FlatMapFactory(func, output_type)
+        factory = partial(FlatMapOperator, func, output_type)
         return self._then("Flat Map", factory, output_type, per_record=True)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> "DataStream":
@@ -198,7 +200,7 @@ class DataStream:
         if isinstance(func, pc.Expression):
             return self._filter_columns(func)
         check_function(func, FilterFunction, "filter")
-        return self._then("Filter", FilterFactory(func), self._type(), per_record=True)
+        return self._then("Filter", partial(FilterOperator, func), self._type(), per_record=True)
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None
@@ -212,7 +214,7 @@ class DataStream:
         if not isinstance(func, ProcessFunction):
             raise GraphError(f"process takes a ProcessFunction, not {func!r}")
         check_complete(func)
-        factory = ProcessFactory(func, output_type)
+        factory = partial(ProcessOperator, func, output_type)
         return self._then("Process", factory, output_type, per_record=True)
 
     # Per batch ----------------------------------------------------------------------------------
@@ -236,7 +238,7 @@ class DataStream:
         check_function(func, MapFunction, "map_batches")
         names = None if columns is None else column_names(columns, "map_batches")
         uses = None if names is None else ColumnUse(names)
-        factory = MapBatchesFactory(func, output_type, names)
+        factory = partial(MapBatchesOperator, func, output_type, names)
         return self._then("Map Batches", factory, output_type, uses=uses)
 
     def filter_batches(self, func: FilterFunction | BatchFunction) -> "DataStream":
@@ -245,7 +247,7 @@ class DataStream:
         ``func`` is a function of the batch, or a FilterFunction, whose ``filter`` gets the batch.
         """
         check_function(func, FilterFunction, "filter_batches")
-        return self._then("Filter Batches", FilterBatchesFactory(func), self._type())
+        return self._then("Filter Batches", partial(FilterBatchesOperator, func), self._type())
 
     def flat_map_batches(
         self, func: FlatMapFunction | BatchFunction, output_type: TypeInformation | None = None
@@ -256,7 +258,7 @@ class DataStream:
         Event time has to be assigned anew with ``assign_timestamps_and_watermarks``.
         """
         check_function(func, FlatMapFunction, "flat_map_batches")
-        factory = FlatMapBatchesFactory(func, output_type)
+        factory = partial(FlatMapBatchesOperator, func, output_type)
         return self._then("Flat Map Batches", factory, output_type)
 
     def process_batches(
@@ -269,7 +271,7 @@ class DataStream:
         if not isinstance(func, BatchProcessFunction):
             raise GraphError(f"process_batches takes a BatchProcessFunction, not {func!r}")
         check_complete(func)
-        factory = ProcessBatchesFactory(func, output_type)
+        factory = partial(ProcessBatchesOperator, func, output_type)
         return self._then("Process Batches", factory, output_type)
 
     # Event time, keys, other streams ------------------------------------------------------------
@@ -423,7 +425,7 @@ class DataStream:
     def _filter_columns(self, expression: pc.Expression) -> "DataStream":
         check_expression(expression)
         uses = ColumnUse(partial(names_in, expression), passes_on=True)
-        factory = FilterBatchesFactory(ExpressionMask(expression))
+        factory = partial(FilterBatchesOperator, ExpressionMask(expression))
         stream = self._then("Filter", factory, self._type(), uses=uses)
         stream._operator("filter").row_filter = expression
         return stream
@@ -493,7 +495,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)  # A plain function cannot ask for state.
         check_complete(func)
-        factory = KeyedMapFactory(self._selector, func, output_type)
+        factory = partial(KeyedMapOperator, self._selector, func, output_type)
         return self._keyed("Map", factory, output_type, per_record=True)
 
     def flat_map(
@@ -505,7 +507,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
         check_complete(func)
-        factory = KeyedFlatMapFactory(self._selector, func, output_type)
+        factory = partial(KeyedFlatMapOperator, self._selector, func, output_type)
         return self._keyed("Flat Map", factory, output_type, per_record=True)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> DataStream:
@@ -513,7 +515,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, FilterFunction):
             return super().filter(func)
         check_complete(func)
-        factory = KeyedFilterFactory(self._selector, func)
+        factory = partial(KeyedFilterOperator, self._selector, func)
         return self._keyed("Filter", factory, self._type(), per_record=True)
 
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
@@ -523,7 +525,7 @@ class KeyedStream(DataStream):
         if not isinstance(func, KeyedProcessFunction):
             raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
         check_complete(func)
-        factory = KeyedProcessFactory(self._selector, func, output_type)
+        factory = partial(KeyedProcessOperator, self._selector, func, output_type)
         return self._keyed("Keyed Process", factory, output_type, per_record=True)
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
@@ -563,7 +565,7 @@ class KeyedStream(DataStream):
         """
         if isinstance(self._selector, ColumnKeySelector):
             return self._aggregate("Count", parse_aggregates({"count": ("*", "count")}))
-        return self._keyed("Count", CountFactory(self._selector))
+        return self._keyed("Count", partial(CountOperator, self._selector))
 
     def aggregate_batches(self, **aggregates: tuple[str, str]) -> DataStream:
         """Per key, running aggregates over columns: ``total=("amount", "sum"), n=("*", "count")``.
@@ -623,7 +625,7 @@ class KeyedStream(DataStream):
         self, name: str, function: ReduceFunction | Callable[[Any, Any], Any]
     ) -> DataStream:
         kind = self._type()
-        return self._keyed(name, ReduceFactory(self._selector, function, kind), kind)
+        return self._keyed(name, partial(ReduceOperator, self._selector, function, kind), kind)
 
     def _combined(
         self,

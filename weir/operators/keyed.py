@@ -6,7 +6,6 @@ sent. Timers fire in slices: a timer that has fired has left the state, so a sna
 slices holds exactly the timers still to fire; the watermark is passed on after the last firing.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral
@@ -21,10 +20,7 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.collector import Collector, times_of
 from weir.operators.event_time import WatermarkState
 from weir.operators.functions import (
-    FilterFunction,
-    FlatMapFunction,
     KeyedProcessFunction,
-    MapFunction,
     ReduceFunction,
     TimeDomain,
     TimerService,
@@ -53,81 +49,6 @@ SLICE_MAX_NS = 10_000_000
 _UNREAD = object()
 _OWN_SLOTS = {int, str}  # Kinds of keys that tables look up by the key itself.
 _EQUAL_MEANS_SAME = ({int}, {str}, {bytes})  # Kinds of keys that a dict distinguishes as Weir does.
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedMapFactory:
-    """Makes map operators whose function has keyed state."""
-
-    selector: RowKeySelector
-    function: MapFunction
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> Operator:
-        """A new operator with a function of its own."""
-        return KeyedMapOperator(self.selector, copy.deepcopy(self.function), self.output_type)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedFilterFactory:
-    """Makes filter operators whose function has keyed state."""
-
-    selector: RowKeySelector
-    function: FilterFunction
-
-    def __call__(self) -> Operator:
-        """A new operator with a function of its own."""
-        return KeyedFilterOperator(self.selector, copy.deepcopy(self.function))
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedFlatMapFactory:
-    """Makes flat map operators whose function has keyed state."""
-
-    selector: RowKeySelector
-    function: FlatMapFunction
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> Operator:
-        """A new operator with a function of its own."""
-        return KeyedFlatMapOperator(self.selector, copy.deepcopy(self.function), self.output_type)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedProcessFactory:
-    """Makes operators around a keyed process function."""
-
-    selector: RowKeySelector
-    function: KeyedProcessFunction
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> Operator:
-        """A new operator with a function of its own."""
-        return KeyedProcessOperator(self.selector, copy.deepcopy(self.function), self.output_type)
-
-
-@dataclass(frozen=True, slots=True)
-class ReduceFactory:
-    """Makes operators that emit each key's reduction after every record."""
-
-    selector: RowKeySelector
-    function: ReduceFunction | Callable[[Any, Any], Any]
-    value_type: TypeInformation | None = None  # None: every value carries its own type.
-
-    def __call__(self) -> Operator:
-        """A new operator with a function of its own."""
-        return ReduceOperator(self.selector, copy.deepcopy(self.function), self.value_type)
-
-
-@dataclass(frozen=True, slots=True)
-class CountFactory:
-    """Makes operators that emit each key with its number of records after every record."""
-
-    selector: RowKeySelector
-
-    def __call__(self) -> Operator:
-        """A new operator."""
-        return CountOperator(self.selector)
 
 
 class KeyedInput:
@@ -224,12 +145,13 @@ class ReduceOperator(FunctionOperator):
     keyed = True
 
     def __init__(
-        self, selector: RowKeySelector, function: Any, value_type: TypeInformation | None
+        self, selector: RowKeySelector, function: Any, value_type: TypeInformation | None = None
     ) -> None:
         super().__init__(function)
+        own = self.function
         self._selector = selector
-        self._value_type = value_type
-        self._call = function.reduce if isinstance(function, ReduceFunction) else function
+        self._value_type = value_type  # None: every value carries its own type.
+        self._call = own.reduce if isinstance(own, ReduceFunction) else own
 
     def open(self, ctx: OperatorContext) -> None:
         """Open the function and the state."""
@@ -322,7 +244,7 @@ class TimerOperator(FunctionOperator):
     keyed = True
 
     def __init__(
-        self, selector: RowKeySelector, function: Any, output_type: TypeInformation | None
+        self, selector: RowKeySelector, function: Any, output_type: TypeInformation | None = None
     ) -> None:
         super().__init__(function)
         self._selector = selector

@@ -14,7 +14,6 @@ processed in a loop that goes on behind a bad one.
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -46,108 +45,13 @@ from weir.operators.user_code import all_handled, failure_at, failure_in
 from weir.protocol.elements import MIN_WATERMARK_MS
 
 
-@dataclass(frozen=True, slots=True)
-class MapFactory:
-    """Makes operators that turn each record into one."""
-
-    function: MapFunction | Callable[[Any], Any]
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> "MapOperator":
-        """A new operator with a function of its own."""
-        return MapOperator(copy.deepcopy(self.function), self.output_type)
-
-
-@dataclass(frozen=True, slots=True)
-class FilterFactory:
-    """Makes operators that keep some records."""
-
-    function: FilterFunction | Callable[[Any], bool]
-
-    def __call__(self) -> "FilterOperator":
-        """A new operator with a function of its own."""
-        return FilterOperator(copy.deepcopy(self.function))
-
-
-@dataclass(frozen=True, slots=True)
-class FlatMapFactory:
-    """Makes operators that turn each record into any number of them."""
-
-    function: FlatMapFunction | Callable[[Any], Iterable[Any] | None]
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> "FlatMapOperator":
-        """A new operator with a function of its own."""
-        return FlatMapOperator(copy.deepcopy(self.function), self.output_type)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessFactory:
-    """Makes operators around a process function without a key."""
-
-    function: ProcessFunction
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> "ProcessOperator":
-        """A new operator with a function of its own."""
-        return ProcessOperator(copy.deepcopy(self.function), self.output_type)
-
-
-@dataclass(frozen=True, slots=True)
-class MapBatchesFactory:
-    """Makes operators that turn each record batch into one with as many rows."""
-
-    function: MapFunction | Callable[[pa.RecordBatch], pa.RecordBatch]
-    output_type: TypeInformation | None = None
-    columns: tuple[str, ...] | None = None  # None: all.
-
-    def __call__(self) -> "MapBatchesOperator":
-        """A new operator."""
-        return MapBatchesOperator(copy.deepcopy(self.function), self.output_type, self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class FilterBatchesFactory:
-    """Makes operators that keep the rows a mask names."""
-
-    function: FilterFunction | Callable[[pa.RecordBatch], Any]
-
-    def __call__(self) -> "FilterBatchesOperator":
-        """A new operator."""
-        return FilterBatchesOperator(copy.deepcopy(self.function))
-
-
-@dataclass(frozen=True, slots=True)
-class FlatMapBatchesFactory:
-    """Makes operators that turn each record batch into any number of rows."""
-
-    function: FlatMapFunction | Callable[[pa.RecordBatch], Any]
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> "FlatMapBatchesOperator":
-        """A new operator."""
-        return FlatMapBatchesOperator(copy.deepcopy(self.function), self.output_type)
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessBatchesFactory:
-    """Makes operators around a batch process function."""
-
-    function: BatchProcessFunction
-    output_type: TypeInformation | None = None
-
-    def __call__(self) -> "ProcessBatchesOperator":
-        """A new operator with a function of its own."""
-        return ProcessBatchesOperator(copy.deepcopy(self.function), self.output_type)
-
-
 class FunctionOperator(Operator):
-    """Opens and closes the user's function together with the operator."""
+    """Opens and closes a function of the user's, a copy of its own, together with the operator."""
 
     keyed = False
 
     def __init__(self, function: Any) -> None:
-        self.function = function
+        self.function = copy.deepcopy(function)
         self.bad: BadRecords | None = None  # None: without a policy.
         self._opened = False
 
@@ -243,9 +147,10 @@ class CallOperator(FunctionOperator):
 class MapOperator(CallOperator):
     """Makes one record of each."""
 
-    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+    def __init__(self, function: Any, output_type: TypeInformation | None = None) -> None:
         super().__init__(function)
-        self.call = function.map if isinstance(function, MapFunction) else function
+        own = self.function
+        self.call = own.map if isinstance(own, MapFunction) else own
         self._output_type = output_type
 
     def open(self, ctx: OperatorContext) -> None:
@@ -275,7 +180,8 @@ class FilterOperator(CallOperator):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self.call = function.filter if isinstance(function, FilterFunction) else function
+        own = self.function
+        self.call = own.filter if isinstance(own, FilterFunction) else own
 
     def apply(self, batch: Batch, left: Iterator[Any]) -> list[int]:
         """The row numbers of the records that stay."""
@@ -298,9 +204,10 @@ class FilterOperator(CallOperator):
 class FlatMapOperator(CallOperator):
     """Makes any number of records of each."""
 
-    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+    def __init__(self, function: Any, output_type: TypeInformation | None = None) -> None:
         super().__init__(function)
-        self.call = function.flat_map if isinstance(function, FlatMapFunction) else function
+        own = self.function
+        self.call = own.flat_map if isinstance(own, FlatMapFunction) else own
         self._output_type = output_type
 
     def open(self, ctx: OperatorContext) -> None:
@@ -336,7 +243,9 @@ class FlatMapOperator(CallOperator):
 class ProcessOperator(FunctionOperator):
     """Makes any number of records of each, for several outputs."""
 
-    def __init__(self, function: ProcessFunction, output_type: TypeInformation | None) -> None:
+    def __init__(
+        self, function: ProcessFunction, output_type: TypeInformation | None = None
+    ) -> None:
         super().__init__(function)
         self._output_type = output_type
         self._watermark = MIN_WATERMARK_MS
@@ -438,11 +347,12 @@ class MapBatchesOperator(FunctionOperator):
     def __init__(
         self,
         function: Any,
-        output_type: TypeInformation | None,
+        output_type: TypeInformation | None = None,
         columns: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(function)
-        self._map = function.map if isinstance(function, MapFunction) else function
+        own = self.function
+        self._map = own.map if isinstance(own, MapFunction) else own
         self._output_type = output_type
         self._columns = columns
 
@@ -474,7 +384,8 @@ class FilterBatchesOperator(FunctionOperator):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self._filter = function.filter if isinstance(function, FilterFunction) else function
+        own = self.function
+        self._filter = own.filter if isinstance(own, FilterFunction) else own
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Filter a slice."""
@@ -507,9 +418,10 @@ class FilterBatchesOperator(FunctionOperator):
 class FlatMapBatchesOperator(FunctionOperator):
     """Makes any number of rows of each record batch, without event time."""
 
-    def __init__(self, function: Any, output_type: TypeInformation | None) -> None:
+    def __init__(self, function: Any, output_type: TypeInformation | None = None) -> None:
         super().__init__(function)
-        self._flat_map = function.flat_map if isinstance(function, FlatMapFunction) else function
+        own = self.function
+        self._flat_map = own.flat_map if isinstance(own, FlatMapFunction) else own
         self._output_type = output_type
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
@@ -526,7 +438,9 @@ class ProcessBatchesOperator(FunctionOperator):
     An output batch with as many rows as the input has the input's event times.
     """
 
-    def __init__(self, function: BatchProcessFunction, output_type: TypeInformation | None) -> None:
+    def __init__(
+        self, function: BatchProcessFunction, output_type: TypeInformation | None = None
+    ) -> None:
         super().__init__(function)
         self._output_type = output_type
         self.watermark = MIN_WATERMARK_MS

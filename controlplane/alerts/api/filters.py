@@ -3,7 +3,7 @@
 import django_filters
 from django.db.models import QuerySet
 
-from controlplane.alerts.models import ALERT_STATES, RULE_KINDS, Alert, Rule, Silence
+from controlplane.alerts.models import ALERT_STATES, RULE_KINDS, Silence
 from controlplane.base import clock
 from controlplane.base.filters import ChoicesFilter, TrueOrFalseFilter, after, before
 from controlplane.deliveries.models import NOTICE_SEVERITIES
@@ -15,10 +15,6 @@ class RuleFilter(django_filters.FilterSet):
     kind = ChoicesFilter(RULE_KINDS)
     severity = ChoicesFilter(NOTICE_SEVERITIES)
     is_enabled = TrueOrFalseFilter()
-
-    class Meta:
-        model = Rule
-        fields: list[str] = []
 
 
 class AlertFilter(django_filters.FilterSet):
@@ -36,10 +32,6 @@ class AlertFilter(django_filters.FilterSet):
     fired_after = after("fired_at")
     fired_before = before("fired_at")
 
-    class Meta:
-        model = Alert
-        fields: list[str] = []
-
 
 class SilenceFilter(django_filters.FilterSet):
     """The filters of silences."""
@@ -47,10 +39,6 @@ class SilenceFilter(django_filters.FilterSet):
     is_over = TrueOrFalseFilter(method="filter_over", help_text="Its time has passed.")
     job = django_filters.CharFilter(help_text="The job's id.")
     rule = django_filters.UUIDFilter(field_name="rule_id")
-
-    class Meta:
-        model = Silence
-        fields: list[str] = []
 
     def filter_over(self, rows: QuerySet[Silence], name: str, value: bool) -> QuerySet[Silence]:
         """The silences that are over, or those that are not."""

@@ -23,7 +23,6 @@ from controlplane.deliveries.models import NOTICE_SEVERITIES
 RULE_STATES = [(state, state) for state in ("active", "disabled", "set_aside")]
 ENDPOINTS_MAX = 100
 HOURS_MAX = 24 * 7
-JOBS_TRIED_MAX = 50
 
 
 class RuleKindInfoSerializer(serializers.Serializer):

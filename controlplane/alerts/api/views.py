@@ -1,7 +1,6 @@
 """Views of rules, alerts and silences. Admins make rules; operators acknowledge and silence."""
 
 from dataclasses import asdict
-from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -17,9 +16,9 @@ from controlplane.alerts.api import serializers as shapes
 from controlplane.alerts.api.filters import AlertFilter, RuleFilter, SilenceFilter
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, Rule, Silence
-from controlplane.base.errors import NotFound
+from controlplane.base.errors import existing
 from controlplane.base.serializers import EmptyRequest
-from controlplane.base.views import OneView
+from controlplane.base.views import OneView, list_schema
 
 RULE_EXAMPLE = {
     "name": "Slow checkpoints of flights",
@@ -30,8 +29,9 @@ RULE_EXAMPLE = {
 }
 
 
+@list_schema("list_rules", "List rules", tag="alerting")
 class RulesView(ListAPIView):
-    """The list of rules, and the creation of another one."""
+    """The rules that fire alerts."""
 
     roles = {"POST": "admin"}
     queryset = Rule.objects.none()
@@ -44,11 +44,6 @@ class RulesView(ListAPIView):
         """All rules, with their endpoints."""
         return rules.listed()
 
-    @extend_schema(operation_id="list_rules", tags=["alerting"], summary="List rules")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The rules that fire alerts."""
-        return super().get(request, *args, **kwargs)
-
     @extend_schema(
         operation_id="create_rule",
         tags=["alerting"],
@@ -59,9 +54,7 @@ class RulesView(ListAPIView):
     )
     def post(self, request: Request) -> Response:
         """Create a rule; `rules/kinds` lists the kinds and their parameters."""
-        asked = shapes.RuleRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = dict(asked.validated_data)
+        given = shapes.RuleRequest.read(request)
         rule = rules.create(account(request), given.pop("kind"), given)
         return Response(self.get_serializer(rule).data, status=status.HTTP_201_CREATED)
 
@@ -118,9 +111,7 @@ class RuleView(OneView):
 
         Its alerts are resolved if its condition changes, or it is disabled.
         """
-        asked = shapes.RuleChangeRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        changed = rules.change(account(request), id, asked.validated_data)
+        changed = rules.change(account(request), id, shapes.RuleChangeRequest.read(request))
         return Response(self.get_serializer(changed).data)
 
     @extend_schema(
@@ -160,9 +151,7 @@ class RuleTryView(OneView):
 
         Nothing is changed, and no notice is sent.
         """
-        asked = shapes.TryRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = dict(asked.validated_data)
+        given = shapes.TryRequest.read(request)
         hours = given.pop("hours")
         if "rule" in given:
             rule = rules.one(given["rule"])
@@ -172,19 +161,15 @@ class RuleTryView(OneView):
         return Response(self.get_serializer(asdict(tried) | {"count": tried.count}).data)
 
 
+@list_schema("list_alerts", "List alerts", tag="alerting")
 class AlertsView(ListAPIView):
-    """The list of alerts."""
+    """Alerts that fire and alerts that are resolved, newest first."""
 
     queryset = Alert.objects.all()
     serializer_class = shapes.AlertSerializer
     filterset_class = AlertFilter
     orderings = {"fired_at": ("fired_at", "id")}
     default_ordering = "-fired_at"
-
-    @extend_schema(operation_id="list_alerts", tags=["alerting"], summary="List alerts")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Alerts that fire and alerts that are resolved, newest first."""
-        return super().get(request, *args, **kwargs)
 
 
 class AlertView(OneView):
@@ -214,12 +199,13 @@ class AlertAcknowledgeView(OneView):
     )
     def post(self, request: Request, id: UUID) -> Response:
         """Say that you look after an alert. A notice that a silence holds back is not sent then."""
-        EmptyRequest(data=request.data).is_valid(raise_exception=True)
+        EmptyRequest.read(request)
         return Response(self.get_serializer(alerting.acknowledge(account(request), id)).data)
 
 
+@list_schema("list_silences", "List silences", tag="alerting")
 class SilencesView(ListAPIView):
-    """The list of silences, and the creation of another one."""
+    """Silences, newest first, those that are over too."""
 
     queryset = Silence.objects.none()
     serializer_class = shapes.SilenceSerializer
@@ -230,11 +216,6 @@ class SilencesView(ListAPIView):
     def get_queryset(self) -> QuerySet[Silence]:
         """All silences, with their rules."""
         return silences.listed()
-
-    @extend_schema(operation_id="list_silences", tags=["alerting"], summary="List silences")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Silences, newest first, those that are over too."""
-        return super().get(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="create_silence",
@@ -259,9 +240,7 @@ class SilencesView(ListAPIView):
 
         Those that still fire when it ends are told then, unless they were acknowledged.
         """
-        asked = shapes.SilenceRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        silence = silences.create(account(request), asked.validated_data)
+        silence = silences.create(account(request), shapes.SilenceRequest.read(request))
         return Response(self.get_serializer(silence).data, status=status.HTTP_201_CREATED)
 
 
@@ -274,9 +253,7 @@ class SilenceView(OneView):
     @extend_schema(operation_id="get_silence", tags=["alerting"], summary="Show a silence")
     def get(self, request: Request, id: UUID) -> Response:
         """A silence."""
-        silence = silences.listed().filter(pk=id).first()
-        if silence is None:
-            raise NotFound(f"There is no silence {id}.")
+        silence = existing(silences.listed().filter(pk=id), f"There is no silence {id}.")
         return Response(self.get_serializer(silence).data)
 
 
@@ -295,5 +272,5 @@ class SilenceEndView(OneView):
     )
     def post(self, request: Request, id: UUID) -> Response:
         """End a silence now; its alerts that still fire are told."""
-        EmptyRequest(data=request.data).is_valid(raise_exception=True)
+        EmptyRequest.read(request)
         return Response(self.get_serializer(silences.end(account(request), id)).data)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import msgspec
 
@@ -43,6 +43,20 @@ class Judged:
 
     holding: tuple[Holding, ...] = ()
     until: datetime | None = None
+
+    @classmethod
+    def one(
+        cls,
+        summary: str,
+        evidence: Evidence,
+        *,
+        checkpoint: int | None = None,
+        lead: str = "",
+        until: datetime | None = None,
+    ) -> Self:
+        """One condition that holds, about the job as a whole."""
+        holding = Holding(summary=summary, evidence=evidence, checkpoint=checkpoint, lead=lead)
+        return cls((holding,), until)
 
 
 QUIET = Judged()

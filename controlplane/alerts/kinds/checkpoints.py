@@ -95,15 +95,11 @@ def _age(given: Age, job: JobFacts, now: datetime) -> Judged:
     ]
     if failed is not None and not failed.is_completed:
         evidence.append((f"checkpoint {failed.number} failed", _why(failed)))
-    return Judged(
-        (
-            Holding(
-                summary=f"No checkpoint has completed for {rough_duration(waited_ms)}, though one "
-                f"is due every {interval(life.interval_ms)}. Exactly-once sinks commit nothing "
-                "meanwhile.",
-                evidence=tuple(evidence),
-            ),
-        )
+    return Judged.one(
+        summary=f"No checkpoint has completed for {rough_duration(waited_ms)}, though one "
+        f"is due every {interval(life.interval_ms)}. Exactly-once sinks commit nothing "
+        "meanwhile.",
+        evidence=tuple(evidence),
     )
 
 
@@ -136,19 +132,15 @@ def _failures(given: Failures, job: JobFacts, now: datetime) -> Judged:
         if len(counted) > 1:
             which = "At least the last" if len(row) == HISTORY_MAX else "The last"
             lead = f"{which} {plural(len(counted), 'checkpoint')} failed."
-        return Judged(
-            (
-                Holding(
-                    summary=f"{lead} The newest: {_why(newest)}.",
-                    lead=lead,
-                    evidence=(
-                        ("failed in a row", str(len(counted))),
-                        ("limit", str(given.count)),
-                        ("reason", _why(newest)),
-                    ),
-                    checkpoint=newest.number,
-                ),
+        return Judged.one(
+            summary=f"{lead} The newest: {_why(newest)}.",
+            lead=lead,
+            evidence=(
+                ("failed in a row", str(len(counted))),
+                ("limit", str(given.count)),
+                ("reason", _why(newest)),
             ),
+            checkpoint=newest.number,
             until=sorted(one.at for one in counted)[-given.count] + seconds(given.window_s),
         )
     return QUIET
@@ -240,18 +232,14 @@ def _growth(given: Growth, job: JobFacts, now: datetime) -> Judged:
     if held < given.least_bytes or held <= given.factor * was or newest.at <= at:
         return QUIET
     took = rough_duration((newest.at - at).total_seconds() * 1_000)
-    return Judged(
-        (
-            Holding(
-                summary=f"The state has grown from {size(was)} to {size(held)} within {took}.",
-                evidence=(
-                    ("state", size(held)),
-                    (f"{took} before", size(was)),
-                    ("limit", f"{given.factor:g} times"),
-                ),
-                checkpoint=None,
-            ),
-        )
+    return Judged.one(
+        summary=f"The state has grown from {size(was)} to {size(held)} within {took}.",
+        evidence=(
+            ("state", size(held)),
+            (f"{took} before", size(was)),
+            ("limit", f"{given.factor:g} times"),
+        ),
+        checkpoint=None,
     )
 
 

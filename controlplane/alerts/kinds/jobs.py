@@ -99,16 +99,12 @@ def _restarts(given: Restarts, job: JobFacts, now: datetime) -> Judged:
         f"The job has failed and restarted {plural(len(ends), 'time')} within "
         f"{rough_duration(given.window_s * 1_000)}"
     )
-    return Judged(
-        (
-            Holding(
-                summary=f"{text}: {cause}" if cause else f"{text}.",
-                evidence=(
-                    ("restarts", str(len(ends))),
-                    ("limit", str(given.count)),
-                    *([("last cause", cause)] if cause else []),
-                ),
-            ),
+    return Judged.one(
+        summary=f"{text}: {cause}" if cause else f"{text}.",
+        evidence=(
+            ("restarts", str(len(ends))),
+            ("limit", str(given.count)),
+            *([("last cause", cause)] if cause else []),
         ),
         until=last_needed + seconds(given.window_s),
     )
@@ -123,7 +119,7 @@ def _job_failed(given: Failed, job: JobFacts, now: datetime) -> Judged:
         return QUIET
     text = f"The job failed: {life.cause}" if life.cause else "The job failed."
     evidence = (("cause", life.cause),) if life.cause else ()
-    return Judged((Holding(summary=text, evidence=evidence),), until=until)
+    return Judged.one(summary=text, evidence=evidence, until=until)
 
 
 def _operation_failed(given: OperationFailed, job: JobFacts, now: datetime) -> Judged:
@@ -166,18 +162,14 @@ def _recovery(given: Recovery, job: JobFacts, now: datetime) -> Judged:
             return QUIET
     took_ms = _ms(took)
     said = "The job has been recovering for" if until is None else "The job's recovery took"
-    return Judged(
-        (
-            Holding(
-                summary=f"{said} {duration(took_ms)}, over the {whose} of "
-                f"{interval(target_s * 1_000)}"
-                + (f", after this failure: {outage.cause}" if outage.cause else "."),
-                evidence=(
-                    ("time without a running job", duration(took_ms)),
-                    (whose, duration(target_s * 1_000)),
-                    *([("cause", outage.cause)] if outage.cause else []),
-                ),
-            ),
+    return Judged.one(
+        summary=f"{said} {duration(took_ms)}, over the {whose} of "
+        f"{interval(target_s * 1_000)}"
+        + (f", after this failure: {outage.cause}" if outage.cause else "."),
+        evidence=(
+            ("time without a running job", duration(took_ms)),
+            (whose, duration(target_s * 1_000)),
+            *([("cause", outage.cause)] if outage.cause else []),
         ),
         until=until,
     )
@@ -191,18 +183,14 @@ def _driver_silent(given: Silent, job: JobFacts, now: datetime) -> Judged:
     if now < due_at:
         return Judged(until=due_at)
     silent_ms = _ms(now - driver.heard_at)
-    return Judged(
-        (
-            Holding(
-                summary=f"The driver has not reported for {rough_duration(silent_ms)}. Until it is "
-                "back or replaced, no checkpoint is taken and exactly-once sinks commit nothing.",
-                evidence=(
-                    ("silent for", duration(silent_ms)),
-                    ("limit", duration(given.seconds * 1_000)),
-                    ("driver", str(driver.number)),
-                ),
-            ),
-        )
+    return Judged.one(
+        summary=f"The driver has not reported for {rough_duration(silent_ms)}. Until it is "
+        "back or replaced, no checkpoint is taken and exactly-once sinks commit nothing.",
+        evidence=(
+            ("silent for", duration(silent_ms)),
+            ("limit", duration(given.seconds * 1_000)),
+            ("driver", str(driver.number)),
+        ),
     )
 
 
@@ -313,16 +301,12 @@ def _lag(given: Lag, job: JobFacts, now: datetime) -> Judged:
     if (left_ms := given.seconds * 1_000 - lag_ms) > 0:
         # Event times can be anything; no calendar has that of an input that ended.
         return Judged(until=now + timedelta(milliseconds=min(left_ms, LOOK_AGAIN_MS)))
-    return Judged(
-        (
-            Holding(
-                summary=f"Event time is {rough_duration(lag_ms)} behind the clock.",
-                evidence=(
-                    ("behind", duration(lag_ms)),
-                    ("limit", duration(given.seconds * 1_000)),
-                ),
-            ),
-        )
+    return Judged.one(
+        summary=f"Event time is {rough_duration(lag_ms)} behind the clock.",
+        evidence=(
+            ("behind", duration(lag_ms)),
+            ("limit", duration(given.seconds * 1_000)),
+        ),
     )
 
 

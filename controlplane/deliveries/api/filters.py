@@ -3,7 +3,7 @@
 import django_filters
 
 from controlplane.base.filters import ChoicesFilter, after, before
-from controlplane.deliveries.models import DELIVERY_STATUSES, NOTICE_SEVERITIES, Delivery
+from controlplane.deliveries.models import DELIVERY_STATUSES, NOTICE_SEVERITIES
 
 
 class DeliveryFilter(django_filters.FilterSet):
@@ -16,7 +16,3 @@ class DeliveryFilter(django_filters.FilterSet):
     job = django_filters.CharFilter(help_text="The job's id.")
     created_after = after("created_at")
     created_before = before("created_at")
-
-    class Meta:
-        model = Delivery
-        fields: list[str] = []

@@ -1,7 +1,6 @@
 """Views of endpoints and deliveries. Admins make endpoints; operators test and redeliver."""
 
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -12,9 +11,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import account
-from controlplane.base.errors import NotFound
+from controlplane.base.errors import existing
 from controlplane.base.serializers import EmptyRequest
-from controlplane.base.views import OneView
+from controlplane.base.views import OneView, list_schema
 from controlplane.deliveries import endpoints, redelivery
 from controlplane.deliveries.api import serializers as shapes
 from controlplane.deliveries.api.filters import DeliveryFilter
@@ -23,8 +22,9 @@ from controlplane.deliveries.models import Delivery, Endpoint
 EXAMPLE = {"name": "On call", "kind": "webhook", "url": "https://alerts.example/weir"}
 
 
+@list_schema("list_endpoints", "List endpoints", tag="alerting")
 class EndpointsView(ListAPIView):
-    """The list of endpoints, and the creation of another one."""
+    """The endpoints that alerts can be sent to, without their URLs and secrets."""
 
     roles = {"POST": "admin"}
     queryset = Endpoint.objects.none()
@@ -35,11 +35,6 @@ class EndpointsView(ListAPIView):
     def get_queryset(self) -> QuerySet[Endpoint]:
         """All endpoints, without their secrets."""
         return endpoints.listed()
-
-    @extend_schema(operation_id="list_endpoints", tags=["alerting"], summary="List endpoints")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The endpoints that alerts can be sent to, without their URLs and secrets."""
-        return super().get(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="create_endpoint",
@@ -54,9 +49,7 @@ class EndpointsView(ListAPIView):
 
         An address in an internal network is refused, unless `allow_internal` says otherwise.
         """
-        asked = shapes.EndpointRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = dict(asked.validated_data)
+        given = shapes.EndpointRequest.read(request)
         endpoint, secret = endpoints.create(account(request), given.pop("kind"), given)
         shown = shapes.NewEndpointSerializer(endpoint, context={"secret": secret})
         return Response(shown.data, status=status.HTTP_201_CREATED)
@@ -92,9 +85,7 @@ class EndpointView(_OneEndpointView):
 
         With a URL that leads to another place, its keys have to be given again.
         """
-        asked = shapes.EndpointChangeRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        changed = endpoints.change(account(request), id, asked.validated_data)
+        changed = endpoints.change(account(request), id, shapes.EndpointChangeRequest.read(request))
         return Response(self.get_serializer(changed).data)
 
     @extend_schema(
@@ -128,9 +119,7 @@ class EndpointSecretView(_OneEndpointView):
         The secret before signs as well for a while, a day unless asked otherwise: requests then
         have two signatures, and receivers change over without losing one.
         """
-        asked = shapes.RotationRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
+        given = shapes.RotationRequest.read(request)
         endpoint, secret = endpoints.rotate(
             account(request), id, given.get("secret"), timedelta(seconds=given["keep_previous_s"])
         )
@@ -152,7 +141,7 @@ class EndpointTestView(_OneEndpointView):
 
         Receivers that keep alerts open get two, so that the test is resolved again.
         """
-        EmptyRequest(data=request.data).is_valid(raise_exception=True)
+        EmptyRequest.read(request)
         posted = redelivery.test(account(request), id)
         return Response(shapes.DeliverySerializer(posted, many=True).data)
 
@@ -180,26 +169,22 @@ class EndpointRedeliverView(_OneEndpointView):
         Those that were given up, unless asked otherwise, and at most 1,000 in one request. Their
         ids stay the same.
         """
-        asked = shapes.RedeliveryRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        count, has_more = redelivery.redeliver_range(account(request), id, **asked.validated_data)
+        count, has_more = redelivery.redeliver_range(
+            account(request), id, **shapes.RedeliveryRequest.read(request)
+        )
         shown = shapes.RedeliverySerializer({"count": count, "has_more": has_more})
         return Response(shown.data)
 
 
+@list_schema("list_deliveries", "List deliveries", tag="alerting")
 class DeliveriesView(ListAPIView):
-    """The list of deliveries."""
+    """The delivery log: each notice for each endpoint, newest first."""
 
     queryset = Delivery.objects.select_related("endpoint").defer("notice", "endpoint__sealed")
     serializer_class = shapes.DeliverySerializer
     filterset_class = DeliveryFilter
     orderings = {"created_at": ("created_at", "id")}
     default_ordering = "-created_at"
-
-    @extend_schema(operation_id="list_deliveries", tags=["alerting"], summary="List deliveries")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The delivery log: each notice for each endpoint, newest first."""
-        return super().get(request, *args, **kwargs)
 
 
 class DeliveryView(OneView):
@@ -229,13 +214,13 @@ class DeliveryRedeliverView(OneView):
     )
     def post(self, request: Request, id: UUID) -> Response:
         """Send a delivery again, or at once if it waits for its next attempt."""
-        EmptyRequest(data=request.data).is_valid(raise_exception=True)
+        EmptyRequest.read(request)
         redelivery.redeliver(account(request), id)
         return Response(shapes.WholeDeliverySerializer(_delivery(id)).data)
 
 
 def _delivery(id: UUID) -> Delivery:
-    delivery = Delivery.objects.select_related("endpoint").filter(pk=id).first()
-    if delivery is None:
-        raise NotFound(f"There is no delivery {id}.")
-    return delivery
+    return existing(
+        Delivery.objects.select_related("endpoint").filter(pk=id),
+        f"There is no delivery {id}.",
+    )

@@ -391,6 +391,21 @@ def test_a_savepoint_is_deleted_after_a_question(operator: Client, job: Job) -> 
     assert "is being deleted already" in words(operator.get(where))
 
 
+def test_a_savepoint_deleted_meanwhile_is_said_to_be_on_the_forms_own_page(
+    operator: Client, job: Job
+) -> None:
+    made = factories.savepoint(job, "first", 20)
+    operator.post(reverse("savepoint-delete", args=[job.pk, made.pk]))
+    sent = {"name": "second", "note": "", "labels": ""}
+    for name, said in (
+        ("savepoint-delete", "savepoint first was deleted already"),
+        ("savepoint-describe", "savepoint first was deleted"),
+    ):
+        answer = operator.post(reverse(name, args=[job.pk, made.pk]), sent)
+        assert answer.status_code == 404
+        assert said in words(answer)
+
+
 def test_a_savepoint_that_is_needed_is_kept_and_the_page_says_why(
     operator: Client, job: Job
 ) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
+from checkpoints import job_hooks
 from controlplane.accounts.models import User, digest_of
 from jobs import services
 from jobs.drivers import drivers
@@ -66,6 +68,19 @@ def speaking(job: Job) -> Driver:
     driver = started(job)
     drivers.heard(driver, clock.now())
     return driver
+
+
+def hook_calls(monkeypatch: pytest.MonkeyPatch, hook: str) -> list[tuple[Any, ...]]:
+    """Calls of one of the jobs' hooks from now on: the job's status, then other arguments."""
+    calls: list[tuple[Any, ...]] = []
+    hooked = getattr(job_hooks, hook)
+
+    def call(job: Job, *others: Any) -> Any:
+        calls.append((job.status, *others))
+        return hooked(job, *others)
+
+    monkeypatch.setattr(job_hooks, hook, call)
+    return calls
 
 
 def apply(job: Job, *happened: DriverEvent) -> Job:

@@ -7,10 +7,8 @@ a service. Neither can read root's Python, so shell scripts stand where Spark an
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytest_django.fixtures import Settings
@@ -21,6 +19,7 @@ from jobs.drivers.driver_account import driver_account
 from jobs.models import Driver, DriverStatus, OperationKind
 from tests.database.jobs.builders import driver_of, reload, submitted
 from tests.services import reachable_directory
+from tests.waiting import wait_until
 from weir.storage.local import LocalStore
 
 pytestmark = [
@@ -76,20 +75,12 @@ def account(settings: Settings) -> Iterator[Path]:
         preview_processes._children.clear()
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return value
-
-
 def launched() -> Driver:
     """A driver that has tried what it can do."""
     job = submitted(spark_conf={"spark.hadoop.password": "hunter2"})
     assert launcher.launch() == 1
     driver = driver_of(job)
-    until(lambda: driver_files.tail(driver).endswith("up\n"))
+    wait_until(lambda: driver_files.tail(driver).endswith("up\n"), "the driver has printed all")
     return driver
 
 
@@ -151,8 +142,8 @@ def test_driver_is_ended_and_its_temporary_files_are_deleted() -> None:
     Driver.objects.filter(pk=driver.pk).update(
         status=DriverStatus.ENDED, stop_requested_at="2000-01-01T00:00:00Z"
     )
-    until(lambda: launcher.tick() or reload(driver).stopped_at)
-    until(lambda: not scratch.exists())
+    wait_until(lambda: launcher.tick() or reload(driver).stopped_at, "the driver has stopped")
+    wait_until(lambda: not scratch.exists(), "its scratch files are deleted")
     assert processes.session_of(driver.pid or 0, driver.process_started_at or 0.0) == []
 
 
@@ -164,9 +155,13 @@ def test_preview_runs_as_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview_processes, "commands_of", lambda _: [["sh", "-c", script]])
     given = {"kind": "restore", "options": {"parameters": {"key": "hunter2"}}}
     operation = operations.begin(submitted(), OperationKind.PREVIEW, None, given, key=None)
-    until(lambda: preview_processes.tick() or reload(operation).ended_at)
+    wait_until(
+        lambda: preview_processes.tick() or reload(operation).ended_at, "the operation has ended"
+    )
     assert reload(operation).result == {"uid": USER_CODE, "given": {"key": "hunter2"}}
-    until(lambda: not preview_processes._directory(operation).exists())
+    wait_until(
+        lambda: not preview_processes._directory(operation).exists(), "its directory is deleted"
+    )
 
 
 def test_uploads_are_read_by_the_shared_group_alone(account: Path) -> None:

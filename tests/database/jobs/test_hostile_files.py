@@ -7,7 +7,6 @@ has those that run as another user.
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.database.jobs.builders import (
     reload,
     submitted,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -125,7 +125,10 @@ def test_launcher_reports_a_lost_driver_whose_log_was_replaced(
     driver = driver_of(job)
     assert in_time(launcher.launch) == 2
     replaced(driver_files.log_path(driver), attack, secret)
-    until(lambda: in_time(launcher.tick) or (has_ended(driver) and has_ended(driver_of(other))))
+    wait_until(
+        lambda: in_time(launcher.tick) or (has_ended(driver) and has_ended(driver_of(other))),
+        "both drivers have ended",
+    )
     cause = Driver.objects.get(pk=driver.pk).cause
     assert SECRET not in cause
     assert "exit code 3" in cause
@@ -141,13 +144,6 @@ def reap_drivers() -> None:
     for child in list(child_processes._children.values()):
         child.wait(timeout=DEADLINE_S)
     child_processes._children.clear()
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # Answers of previews ------------------------------------------------------------------------------
@@ -183,7 +179,10 @@ def test_answer_that_was_replaced_is_not_read(
         fifo: "os.mkfifo(path)",
     }[attack]
     operation = asked(f"import os; path = '../{name}'; os.unlink(path); {action}; os._exit(1)")
-    until(lambda: in_time(preview_processes.tick) or reload(operation).ended_at is not None)
+    wait_until(
+        lambda: in_time(preview_processes.tick) or reload(operation).ended_at is not None,
+        "the operation has ended",
+    )
     operation = reload(operation)
     assert operation.status == "failed"
     assert SECRET not in operation.error
@@ -192,7 +191,10 @@ def test_answer_that_was_replaced_is_not_read(
 
 def test_answer_that_seems_endless_is_not_read(asked: Callable[[str], Operation]) -> None:
     operation = asked("import os; os.ftruncate(1, 1 << 40)")
-    until(lambda: preview_processes.tick() or reload(operation).ended_at is not None)
+    wait_until(
+        lambda: preview_processes.tick() or reload(operation).ended_at is not None,
+        "the operation has ended",
+    )
     assert "more than 1 MiB" in reload(operation).error
 
 
@@ -209,7 +211,10 @@ def test_arguments_of_the_pipeline_are_in_no_command_line(
         }))
     """
     operation = asked(script)
-    until(lambda: preview_processes.tick() or reload(operation).ended_at is not None)
+    wait_until(
+        lambda: preview_processes.tick() or reload(operation).ended_at is not None,
+        "the operation has ended",
+    )
     result = reload(operation).result
     assert result["given"] == {"key": "hunter2"}
     assert result["mode"] == "0o100600"
@@ -258,9 +263,15 @@ def test_no_file_is_read_and_no_process_started_inside_a_transaction(
         outside(module, name)
     operation = asked("print('{}')")
     job = submitted()
-    until(lambda: preview_processes.tick() or reload(operation).ended_at is not None)
-    until(lambda: launcher.tick() or has_ended(driver_of(job)))
-    until(lambda: launcher.tick() or reload(driver_of(job)).stopped_at is not None)
+    wait_until(
+        lambda: preview_processes.tick() or reload(operation).ended_at is not None,
+        "the operation has ended",
+    )
+    wait_until(lambda: launcher.tick() or has_ended(driver_of(job)), "the driver has ended")
+    wait_until(
+        lambda: launcher.tick() or reload(driver_of(job)).stopped_at is not None,
+        "the driver has stopped",
+    )
     assert {"open_regular", "start", "remove", "prepare", "tail"} <= set(seen)
     reap_drivers()
     assert driver_watch._over == []

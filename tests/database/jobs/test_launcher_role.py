@@ -1,8 +1,7 @@
 """The launcher's role in the database suffices for all that a launcher does, and for no more."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.database.jobs.builders import (
     reload,
     submitted,
 )
+from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
 ROLE = "weir_launcher_test"
@@ -42,13 +42,6 @@ def as_launcher() -> Iterator[None]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute("RESET ROLE")
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -76,9 +69,15 @@ def test_role_suffices_for_drivers_and_previews(monkeypatch: pytest.MonkeyPatch)
         submitted(), OperationKind.PREVIEW, None, {"kind": "restore"}, key=None
     )
     with as_launcher():
-        until(lambda: preview_processes.tick() or reload(operation).ended_at)
-        until(lambda: launcher.tick() or driver_of(job).status == DriverStatus.LOST)
-        until(lambda: launcher.tick() or driver_of(job).stopped_at)
+        wait_until(
+            lambda: preview_processes.tick() or reload(operation).ended_at,
+            "the operation has ended",
+        )
+        wait_until(
+            lambda: launcher.tick() or driver_of(job).status == DriverStatus.LOST,
+            "the driver is lost",
+        )
+        wait_until(lambda: launcher.tick() or driver_of(job).stopped_at, "the driver has stopped")
         assert "up" in driver_files.tail(driver_of(job))
     assert reload(operation).status == "succeeded"
     assert job.exceptions.count() == 1
@@ -95,7 +94,7 @@ def test_role_suffices_for_the_loss_of_a_running_job() -> None:
     apply(job, planned(restart=ALWAYS_AT_ONCE), *coming_up())
     Driver.objects.filter(job=job).update(status=DriverStatus.RUNNING)
     with as_launcher():
-        until(lambda: launcher.tick() or driver_of(job).number == 2)
+        wait_until(lambda: launcher.tick() or driver_of(job).number == 2, "another driver is there")
     assert job.exceptions.count() == 1
     assert not job.attempts.filter(ended_at=None).exists()
 

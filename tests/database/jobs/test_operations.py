@@ -18,7 +18,6 @@ from jobs.models import (
     OperationStatus,
     SetAsideStep,
 )
-from jobs.signals import operation_given_up
 from tests.database.jobs.builders import (
     apply,
     at_once,
@@ -82,20 +81,12 @@ def test_what_has_to_end_first_is_named() -> None:
 def test_deadline_ends_an_open_operation_and_says_so_once() -> None:
     job = running()
     operation, later = checkpoint_of(job), checkpoint_of(job)
-    given_up: list[str] = []
-
-    def hear(operation: Operation, **_: object) -> None:
-        given_up.append(str(operation.pk))
-
-    operation_given_up.connect(hear)
-    try:
-        assert operations.expire_due() == 0
-        pass_time(operation, 3_600, "deadline_at")
-        assert operations.expire_due() == 1
-        assert operations.expire_due() == 0
-    finally:
-        operation_given_up.disconnect(hear)
-    assert given_up == [str(operation.pk)]
+    assert operations.expire_due() == 0
+    pass_time(operation, 3_600, "deadline_at")
+    assert operations.expire_due() == 1
+    ended_at = reload(operation).ended_at
+    assert operations.expire_due() == 0
+    assert reload(operation).ended_at == ended_at is not None
     assert reload(operation).status == "expired"
     assert "deadline" in reload(operation).error
     assert reload(later).status == "pending"
@@ -103,21 +94,23 @@ def test_deadline_ends_an_open_operation_and_says_so_once() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_one_operation_that_cannot_be_expired_holds_up_no_other(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = checkpoint_of(running()), checkpoint_of(running())
     for operation in (first, second):
         pass_time(operation, 3_600, "deadline_at")
 
-    def refuse(operation: Operation, **_: object) -> None:
+    give_up = operations.give_up
+
+    def refuse(operation: Operation, status: OperationStatus, why: str) -> bool:
+        is_ended = give_up(operation, status, why)
         if operation.pk == first.pk:
             raise RuntimeError("boom")
+        return is_ended
 
-    operation_given_up.connect(refuse)
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(operations, "give_up", refuse)
         assert operations.expire_due() == 1
-    finally:
-        operation_given_up.disconnect(refuse)
     assert reload(first).status == "pending"
     assert reload(second).status == "expired"
     assert "the step expire failed and is set aside" in caplog.text

@@ -8,6 +8,7 @@ import pytest
 from django.db import transaction
 from pytest_django.fixtures import Settings
 
+from checkpoints import job_hooks
 from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from jobs import due_jobs, services
@@ -20,13 +21,13 @@ from jobs.models import (
     JobException,
     SetAsideStep,
 )
-from jobs.signals import driver_lost, job_ended, launch_asked
 from tests.database.jobs.builders import (
     apply,
     at_once,
     changed,
     coming_up,
     driver_of,
+    hook_calls,
     lose,
     pass_time,
     planned,
@@ -38,7 +39,7 @@ from tests.database.jobs.builders import (
     submitted,
 )
 from weir.config import RestartConfig, RestartStrategyKind
-from weir.protocol.lifecycle import JobStatus
+from weir.protocol.lifecycle import FailureReason, JobStatus
 
 pytestmark = pytest.mark.django_db
 
@@ -90,20 +91,12 @@ def silent(job: Job, seconds: float = 60) -> Driver:
     return driver
 
 
-def test_lost_driver_is_replaced_at_once_the_first_time() -> None:
+def test_lost_driver_is_replaced_at_once_the_first_time(monkeypatch: pytest.MonkeyPatch) -> None:
     job = running()
     before = driver_of(job)
-    told: list[tuple[str, int, str]] = []
-
-    def hear(job: Job, driver: Driver, cause: str, **_: object) -> None:
-        told.append((job.pk, driver.number, cause))
-
-    driver_lost.connect(hear)
-    try:
-        job = lose(job, "its JVM was killed\nlast words")
-    finally:
-        driver_lost.disconnect(hear)
-    assert told == [(job.pk, 1, "its JVM was killed\nlast words")]
+    told = hook_calls(monkeypatch, "driver_lost")
+    job = lose(job, "its JVM was killed\nlast words")
+    assert told == [("running", FailureReason.JOB_FAILOVER)]
     before = reload(before)
     assert (before.status, before.cause) == ("lost", "its JVM was killed\nlast words")
     assert before.stop_requested_at is not None
@@ -131,26 +124,18 @@ def test_restart_delay_is_waited_for() -> None:
     assert driver_of(job).number == 2
 
 
-def test_exhausted_strategy_fails_the_job() -> None:
+def test_exhausted_strategy_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     job = running(plan=planned(restart=FIXED))
-    ended: list[str] = []
-
-    def hear(job: Job, **_: object) -> None:
-        ended.append(job.status)
-
-    job_ended.connect(hear)
-    try:
-        for attempt in (2, 3):
-            job = lose(job)
-            pass_time(job, 61, "restart_at")
-            due_jobs.relaunch_due()
-            speaking(job)
-            apply(job, planned(restart=FIXED), *coming_up(attempt))
-        job = lose(job, "once too often")
-    finally:
-        job_ended.disconnect(hear)
+    ended = hook_calls(monkeypatch, "job_ended")
+    for attempt in (2, 3):
+        job = lose(job)
+        pass_time(job, 61, "restart_at")
+        due_jobs.relaunch_due()
+        speaking(job)
+        apply(job, planned(restart=FIXED), *coming_up(attempt))
+    job = lose(job, "once too often")
     assert (job.status, job.cause, job.restart_at) == ("failed", "once too often", None)
-    assert ended == ["failed"]
+    assert ended == [("failed",)]
     assert drivers.live(job) is None
 
 
@@ -193,20 +178,14 @@ def test_loss_of_a_driver_that_is_done_already_changes_nothing() -> None:
     assert not JobException.objects.exists()
 
 
-def test_receiver_holds_the_next_driver_back() -> None:
+def test_checkpoints_hold_the_next_driver_back(monkeypatch: pytest.MonkeyPatch) -> None:
     job = running()
-
-    def wait(**_: object) -> bool:
-        return False
-
-    launch_asked.connect(wait)
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(job_hooks, "may_launch", lambda _: False)
         job = lose(job)
         assert drivers.live(job) is None
         assert due_jobs.relaunch_due() == 0
         assert reload(job).restart_at is not None
-    finally:
-        launch_asked.disconnect(wait)
     assert due_jobs.relaunch_due() == 1
 
 
@@ -287,20 +266,21 @@ def test_a_gateway_that_is_back_answers_before_the_drivers_could(settings: Setti
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_job_that_raises_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_job_that_raises_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = (running(plan=planned(restart=FIXED)) for _ in range(2))
     for job in (first, second):
         pass_time(lose(job), 61, "restart_at")
 
-    def refuse(job: Job, **_: object) -> None:
+    def refuse(job: Job) -> bool:
         if job.pk == first.pk:
             raise RuntimeError("boom")
+        return True
 
-    launch_asked.connect(refuse)
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(job_hooks, "may_launch", refuse)
         assert due_jobs.relaunch_due() == 1
-    finally:
-        launch_asked.disconnect(refuse)
     assert (driver_of(first).number, driver_of(second).number) == (1, 2)
     assert "the step relaunch failed and is set aside" in caplog.text
     assert due_jobs.relaunch_due() == 0

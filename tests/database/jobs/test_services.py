@@ -3,13 +3,13 @@ from functools import partial
 import pytest
 from django.db import transaction
 
+from checkpoints import job_hooks
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, WrongState
 from jobs import due_jobs, operations, services
 from jobs.drivers import drivers
 from jobs.models import Driver, DriverStatus, Job, OperationKind, OutboxCommand
-from jobs.signals import job_ended, job_reopened, launch_asked
 from tests import factories
 from tests.database.jobs.builders import (
     apply,
@@ -17,6 +17,7 @@ from tests.database.jobs.builders import (
     changed,
     coming_up,
     driver_of,
+    hook_calls,
     lose,
     pass_time,
     planned,
@@ -105,22 +106,16 @@ def test_keys_are_checked(operator: User, key: str) -> None:
         services.submit(operator, submission(), key=key)
 
 
-def test_cancel_of_a_job_without_driver_process_is_immediate(operator: User) -> None:
+def test_cancel_of_a_job_without_driver_process_is_immediate(
+    operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = submitted(operator)
-    ended: list[str] = []
-
-    def hear(job: Job, **_: object) -> None:
-        ended.append(job.status)
-
-    job_ended.connect(hear)
-    try:
-        operation = services.cancel(operator, job.pk)
-    finally:
-        job_ended.disconnect(hear)
+    ended = hook_calls(monkeypatch, "job_ended")
+    operation = services.cancel(operator, job.pk)
     job = reload(job)
     assert (job.status, job.desired, operation.status) == ("canceled", "canceled", "succeeded")
     assert statuses(job) == [("submit", "cancelled"), ("cancel", "succeeded")]
-    assert ended == ["canceled"]
+    assert ended == [("canceled",)]
     driver = driver_of(job)
     assert driver.status == DriverStatus.ENDED
     assert driver.stopped_at is not None  # Nothing ran that a launcher would have to end.
@@ -224,21 +219,15 @@ def test_restart_of_a_running_job_replaces_its_driver(operator: User) -> None:
 
 
 @pytest.mark.parametrize("end", [JobStatus.FAILED, JobStatus.CANCELED])
-def test_restart_of_a_job_that_ended_reopens_it(operator: User, end: JobStatus) -> None:
+def test_restart_of_a_job_that_ended_reopens_it(
+    operator: User, end: JobStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = running(operator)
     way = JobStatus.FAILING if end is JobStatus.FAILED else JobStatus.CANCELLING
     apply(job, changed(way, "boom" if end is JobStatus.FAILED else ""), changed(end))
-    reopened: list[str] = []
-
-    def hear(job: Job, **_: object) -> None:
-        reopened.append(job.status)
-
-    job_reopened.connect(hear)
-    try:
-        operation = services.restart(operator, job.pk)
-    finally:
-        job_reopened.disconnect(hear)
-    assert reopened == [end.value]
+    reopened = hook_calls(monkeypatch, "job_reopened")
+    operation = services.restart(operator, job.pk)
+    assert reopened == [(end.value,)]
     job = reload(job)
     assert (job.status, job.desired, job.ended_at) == ("restarting", "running", None)
     speaking(job)
@@ -263,22 +252,14 @@ def test_restart_of_a_job_being_cancelled_is_refused(operator: User) -> None:
         services.restart(operator, job.pk)
 
 
-def test_restart_waits_until_it_may_launch(operator: User) -> None:
+def test_restart_waits_until_it_may_launch(operator: User, monkeypatch: pytest.MonkeyPatch) -> None:
     job = running(operator)
-    may = False
-
-    def answer(**_: object) -> bool:
-        return may
-
-    launch_asked.connect(answer)
-    try:
-        services.restart(operator, job.pk)
-        assert drivers.live(job) is None
-        assert due_jobs.relaunch_due() == 0
-        may = True
-        assert due_jobs.relaunch_due() == 1
-    finally:
-        launch_asked.disconnect(answer)
+    monkeypatch.setattr(job_hooks, "may_launch", lambda _: False)
+    services.restart(operator, job.pk)
+    assert drivers.live(job) is None
+    assert due_jobs.relaunch_due() == 0
+    monkeypatch.setattr(job_hooks, "may_launch", lambda _: True)
+    assert due_jobs.relaunch_due() == 1
     assert driver_of(job).status == DriverStatus.REQUESTED
     assert reload(job).restart_at is None
 

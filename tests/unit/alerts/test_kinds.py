@@ -20,6 +20,7 @@ from controlplane.alerts.facts import (
     SlotFacts,
 )
 from controlplane.alerts.kinds import KINDS
+from controlplane.alerts.kinds.base import Holding, Judged
 from controlplane.alerts.matching import Quiet, Scope, fits, silence_of
 from weir.protocol.lifecycle import FailureReason, JobStatus
 
@@ -95,6 +96,14 @@ facts = st.builds(
     ).map(tuple),
     sizes=st.dictionaries(st.just(3_600), st.tuples(moments, st.integers(0, 1 << 50))),
 )
+
+
+def test_one_condition_keeps_all_that_is_said_of_it() -> None:
+    evidence = (("limit", "3"),)
+    judged = Judged.one("It failed.", evidence, checkpoint=7, lead="It", until=T0)
+    assert judged == Judged(
+        (Holding(summary="It failed.", evidence=evidence, checkpoint=7, lead="It"),), T0
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,6 @@
 """Records of no declared type, where columns are needed of them."""
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from weir.common import Types
 from weir.common.inferred_schema import InferredSchema
 from weir.common.row import Row
 from weir.errors import SchemaError
-from weir.operators.stateless import MapBatchesFactory, MapFactory
+from weir.operators.stateless import MapBatchesOperator, MapOperator
 
 
 @pytest.mark.parametrize("slices", [[2], [1, 1]])
@@ -28,7 +29,7 @@ from weir.operators.stateless import MapBatchesFactory, MapFactory
 def test_what_does_not_fit_is_refused_in_any_slices(
     records: list[Any], slices: list[int], told: str
 ) -> None:
-    harness = Harness(MapBatchesFactory(lambda batch: batch), keyed=False)
+    harness = Harness(partial(MapBatchesOperator, lambda batch: batch), keyed=False)
     for size in slices[:-1]:
         harness.rows(records[:size])
     with pytest.raises(SchemaError, match=told) as refused:
@@ -54,7 +55,7 @@ def test_a_nested_field_may_not_lose_a_part_either() -> None:
 
 def test_a_declared_type_makes_null_of_what_a_record_leaves_out() -> None:
     kind = Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.LONG()])
-    made = Harness(MapFactory(lambda record: record, kind), keyed=False)
+    made = Harness(partial(MapOperator, lambda record: record, kind), keyed=False)
     rows = made.rows([{"a": 1}, {"a": 2, "b": 3}])
     assert rows == [(1, None), (2, 3)]
     assert made.output.batches[0].columns.to_pydict() == {"a": [1, 2], "b": [None, 3]}

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,14 +26,14 @@ from weir.operators.functions import (
     RuntimeContext,
 )
 from weir.operators.keyed import (
-    KeyedFilterFactory,
-    KeyedFlatMapFactory,
-    KeyedMapFactory,
-    KeyedProcessFactory,
+    KeyedFilterOperator,
+    KeyedFlatMapOperator,
+    KeyedMapOperator,
+    KeyedProcessOperator,
 )
 from weir.operators.keys import FunctionKeySelector
 from weir.operators.output_tag import OutputTag
-from weir.operators.stateless import FilterFactory, FlatMapFactory, MapFactory, ProcessFactory
+from weir.operators.stateless import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from weir.protocol.restore import BAD_RECORDS_STATE
 from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from weir.storage.writer import load_items
@@ -70,10 +71,10 @@ class Halves(ProcessFunction):
 @pytest.mark.parametrize(
     ("factory", "made", "at"),
     [
-        (MapFactory(lambda x: 10 // x), [2, 1], [10, 30]),
-        (FilterFactory(lambda x: 10 // x > 1), [5], [10]),
-        (FlatMapFactory(halves), [5, 2, 10, 1], [10, 10, 30, 30]),
-        (ProcessFactory(Halves()), [5, 2, 10, 1], [10, 10, 30, 30]),
+        (partial(MapOperator, lambda x: 10 // x), [2, 1], [10, 30]),
+        (partial(FilterOperator, lambda x: 10 // x > 1), [5], [10]),
+        (partial(FlatMapOperator, halves), [5, 2, 10, 1], [10, 10, 30, 30]),
+        (partial(ProcessOperator, Halves()), [5, 2, 10, 1], [10, 10, 30, 30]),
     ],
     ids=["map", "filter", "flat_map", "process"],
 )
@@ -85,12 +86,12 @@ def test_a_bad_record_leaves_nothing_behind_and_the_others_go_on(
     assert harness.rows([5, 0, 10], [10, 20, 30] if is_timed else None) == made
     assert times(harness) == [at if is_timed else None]
     assert harness.ctx.bad_records == 1
-    assert sides(harness) == ([5, 10] if isinstance(factory, ProcessFactory) else [])
+    assert sides(harness) == ([5, 10] if factory.func is ProcessOperator else [])
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_slice_may_be_bad_as_a_whole_and_in_columns(first: int) -> None:
-    harness = tolerant(FilterFactory(lambda row: 10 // row[0] > 0))
+    harness = tolerant(partial(FilterOperator, lambda row: 10 // row[0] > 0))
     assert harness.columns(x=[0, 0][first:]) == []
     assert harness.columns([7, 8], x=[0, 5]) == [(5,)]
     assert times(harness) == [[8]]
@@ -99,7 +100,7 @@ def test_a_slice_may_be_bad_as_a_whole_and_in_columns(first: int) -> None:
 
 def test_a_record_in_the_side_output_has_its_cause_and_its_time() -> None:
     policy = replace(DIVERT, record_type=Types.INT())
-    harness = tolerant(MapFactory(lambda x: 10 // x), policy)
+    harness = tolerant(partial(MapOperator, lambda x: 10 // x), policy)
     assert harness.rows([5, 0, 10], [10, 20, 30], Types.INT()) == [2, 1]
     (bad,) = sides(harness)
     assert bad == Row(
@@ -121,7 +122,7 @@ def test_bad_records_of_any_kind_and_cause_become_columns() -> None:
     def fail(record: Any) -> None:
         raise next(causes)
 
-    harness = tolerant(MapFactory(fail), DIVERT)
+    harness = tolerant(partial(MapOperator, fail), DIVERT)
     batches: list[Any] = []
     harness.output.emit_side = lambda tag, batch: batches.append(batch)  # type: ignore[method-assign]
     harness.rows([object(), "\ud800", "y" * 10_000, None])
@@ -140,7 +141,7 @@ def test_the_diverted_record_is_as_it_came() -> None:
         raise ValueError("spoilt")
 
     kind: TypeInformation = Types.LIST(Types.INT())
-    harness = tolerant(MapFactory(spoil), replace(DIVERT, record_type=kind))
+    harness = tolerant(partial(MapOperator, spoil), replace(DIVERT, record_type=kind))
     harness.rows([[1]], type=kind)
     assert [row.record for row in sides(harness)] == [[1]]
 
@@ -157,10 +158,10 @@ class Stopping(ProcessFunction):
 @pytest.mark.parametrize(
     "factory",
     [
-        MapFactory(stopping),
-        FilterFactory(stopping),
-        FlatMapFactory(lambda x: [stopping(x)]),
-        ProcessFactory(Stopping()),
+        partial(MapOperator, stopping),
+        partial(FilterOperator, stopping),
+        partial(FlatMapOperator, lambda x: [stopping(x)]),
+        partial(ProcessOperator, Stopping()),
     ],
 )
 def test_stop_iteration_is_an_error_of_one_record(factory: Any) -> None:
@@ -192,14 +193,16 @@ def test_what_is_not_the_functions_own_is_never_skipped(
         def process_element(self, value: Any, ctx: Any) -> list[int]:
             return fail(value)
 
-    harness = tolerant(ProcessFactory(Failing()) if is_process else FlatMapFactory(fail))
+    harness = tolerant(
+        partial(ProcessOperator, Failing()) if is_process else partial(FlatMapOperator, fail)
+    )
     with pytest.raises(raised, match=names):
         harness.rows([1, 7, 2])
     assert harness.ctx.bad_records == 0
 
 
 def test_a_failure_behind_the_operator_is_not_skipped() -> None:
-    harness = tolerant(MapFactory(lambda x: 10 // x))
+    harness = tolerant(partial(MapOperator, lambda x: 10 // x))
 
     def fail(batch: Any) -> None:
         raise OSError("behind")
@@ -210,13 +213,13 @@ def test_a_failure_behind_the_operator_is_not_skipped() -> None:
 
 
 def test_a_result_that_does_not_fit_its_declared_type_is_not_skipped() -> None:
-    harness = tolerant(MapFactory(lambda x: x, Types.INT()))
+    harness = tolerant(partial(MapOperator, lambda x: x, Types.INT()))
     with pytest.raises(SchemaError, match="'x'"):
         harness.rows([1, "x"])
 
 
 def test_one_more_than_the_limit_names_operator_count_record_and_cause() -> None:
-    harness = tolerant(MapFactory(lambda x: 10 // x), ErrorPolicy("skip", limit=2))
+    harness = tolerant(partial(MapOperator, lambda x: 10 // x), ErrorPolicy("skip", limit=2))
     assert harness.rows([0, 5, 0]) == [2]
     with pytest.raises(BadRecordsError) as caught:
         harness.rows([5, 0, 5])
@@ -233,7 +236,7 @@ def bad_counts(handles: list[StateHandle]) -> list[Any]:
 
 def test_the_count_is_that_of_the_snapshot_and_of_what_is_replayed() -> None:
     policy = ErrorPolicy("skip", limit=3)
-    factory = MapFactory(lambda x: 10 // x)
+    factory = partial(MapOperator, lambda x: 10 // x)
     harness = tolerant(factory, policy)
     harness.rows([0, 1])
     handles = harness.snapshot()
@@ -251,7 +254,7 @@ def test_the_count_is_that_of_the_snapshot_and_of_what_is_replayed() -> None:
 
 @pytest.mark.parametrize("new", [1, 2, 3, 7])
 def test_a_rescale_keeps_the_sum(new: int) -> None:
-    factory, policy = MapFactory(lambda x: 10 // x), ErrorPolicy("skip", limit=100)
+    factory, policy = partial(MapOperator, lambda x: 10 // x), ErrorPolicy("skip", limit=100)
     olds = [tolerant(factory, policy, index=i, parallelism=3) for i in range(3)]
     for count, old in enumerate(olds, 1):
         old.rows([0] * count)
@@ -267,13 +270,13 @@ def test_a_rescale_keeps_the_sum(new: int) -> None:
 
 
 def test_without_a_policy_nothing_is_saved() -> None:
-    harness = Harness(MapFactory(lambda x: x), keyed=False)
+    harness = Harness(partial(MapOperator, lambda x: x), keyed=False)
     assert bad_counts(harness.snapshot()) == []
-    assert len(bad_counts(tolerant(MapFactory(lambda x: x)).snapshot())) == 1
+    assert len(bad_counts(tolerant(partial(MapOperator, lambda x: x)).snapshot())) == 1
 
 
 def test_the_first_is_logged_and_then_one_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    harness = tolerant(MapFactory(lambda x: 10 // x))
+    harness = tolerant(partial(MapOperator, lambda x: 10 // x))
     with caplog.at_level(logging.WARNING):
         harness.rows([0] * 50)
         harness.clock.ms += LOG_INTERVAL_NS // 1_000_000
@@ -346,10 +349,10 @@ class StatefulProcess(Stateful, KeyedProcessFunction):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: KeyedMapFactory(ODD_OR_EVEN, StatefulMap()),
-        lambda: KeyedFilterFactory(ODD_OR_EVEN, StatefulFilter()),
-        lambda: KeyedFlatMapFactory(ODD_OR_EVEN, StatefulFlatMap()),
-        lambda: KeyedProcessFactory(ODD_OR_EVEN, StatefulProcess()),
+        lambda: partial(KeyedMapOperator, ODD_OR_EVEN, StatefulMap()),
+        lambda: partial(KeyedFilterOperator, ODD_OR_EVEN, StatefulFilter()),
+        lambda: partial(KeyedFlatMapOperator, ODD_OR_EVEN, StatefulFlatMap()),
+        lambda: partial(KeyedProcessOperator, ODD_OR_EVEN, StatefulProcess()),
     ],
     ids=["map", "filter", "flat_map", "process"],
 )
@@ -417,7 +420,9 @@ def test_state_that_is_declared_late_is_undone_as_well() -> None:
                 raise ValueError("negative")
             yield value, before
 
-    harness = tolerant(KeyedProcessFactory(FunctionKeySelector(lambda x: 0), Late()), keyed=True)
+    harness = tolerant(
+        partial(KeyedProcessOperator, FunctionKeySelector(lambda x: 0), Late()), keyed=True
+    )
     assert harness.rows([-1, 2, -3, 4]) == [(2, None), (4, 2)]
 
 
@@ -429,7 +434,7 @@ def test_a_timer_that_raises_fails_with_any_policy() -> None:
         def on_timer(self, timestamp: int, ctx: Any) -> None:
             raise ValueError("in a timer")
 
-    harness = tolerant(KeyedProcessFactory(ODD_OR_EVEN, Timing()), keyed=True)
+    harness = tolerant(partial(KeyedProcessOperator, ODD_OR_EVEN, Timing()), keyed=True)
     harness.rows([5])
     with pytest.raises(SubtaskError, match="in the timer 5 of the key 1: ValueError: in a timer"):
         harness.watermark(10)
@@ -437,7 +442,7 @@ def test_a_timer_that_raises_fails_with_any_policy() -> None:
 
 def test_a_key_function_that_raises_fails_with_any_policy() -> None:
     harness = tolerant(
-        KeyedMapFactory(FunctionKeySelector(lambda x: 10 // x), StatefulMap()), keyed=True
+        partial(KeyedMapOperator, FunctionKeySelector(lambda x: 10 // x), StatefulMap()), keyed=True
     )
     with pytest.raises(SubtaskError, match="the key function of key_by failed on the record 0"):
         harness.rows([5, 0])

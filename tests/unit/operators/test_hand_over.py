@@ -5,6 +5,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -33,14 +34,14 @@ from weir.errors import SchemaError, SubtaskError
 from weir.local.cluster import JobResult, run_in_process
 from weir.operators.hand_over import keeps_nothing
 from weir.operators.keyed import (
-    KeyedFilterFactory,
-    KeyedMapFactory,
-    KeyedProcessFactory,
-    ReduceFactory,
+    KeyedFilterOperator,
+    KeyedMapOperator,
+    KeyedProcessOperator,
+    ReduceOperator,
 )
 from weir.operators.keys import FunctionKeySelector
 from weir.operators.sources import CollectionSource, DataGeneratorSource
-from weir.operators.stateless import FilterFactory, FlatMapFactory, MapFactory, ProcessFactory
+from weir.operators.stateless import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator
 from weir.operators.watermarks import WatermarkFactory
 from weir.protocol.lifecycle import JobStatus
 
@@ -79,7 +80,7 @@ class History(KeyedProcessFunction):
 
 @pytest.mark.parametrize("size", SLICES)
 def test_what_a_function_yields_is_not_what_it_changes_later(size: int) -> None:
-    harness = Harness(KeyedProcessFactory(BY_NOTHING, History()))
+    harness = Harness(partial(KeyedProcessOperator, BY_NOTHING, History()))
     histories = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
     assert in_slices(harness, [0, 1, 2, 3], size) == histories
     aside = [event[2] for event in harness.output.events if event[0] == "side"]
@@ -99,7 +100,7 @@ class Buffer(MapFunction):
 
 @pytest.mark.parametrize("size", SLICES)
 def test_a_function_may_return_the_same_object_each_time(size: int) -> None:
-    made = in_slices(Harness(MapFactory(Buffer()), keyed=False), [1, 2, 3], size)
+    made = in_slices(Harness(partial(MapOperator, Buffer()), keyed=False), [1, 2, 3], size)
     assert [record[0]["values"] for record in made] == [[1], [1, 2], [1, 2, 3]]
     assert [record[1] for record in made] == [(1, [1]), (2, [1, 2]), (3, [1, 2, 3])]
 
@@ -113,7 +114,7 @@ def growing(count: int) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("times", [None, [5, 6]])
 def test_a_generator_may_yield_the_same_object_each_time(times: Any) -> None:
-    harness = Harness(FlatMapFactory(growing), keyed=False)
+    harness = Harness(partial(FlatMapOperator, growing), keyed=False)
     assert harness.rows([2, 3], times) == [[0], [0, 1], [0], [0, 1], [0, 1, 2]]
 
 
@@ -129,13 +130,16 @@ def test_a_declared_type_copies_as_well(size: int) -> None:
         return [collect(value), collect(value)]
 
     listed = Types.LIST(Types.LONG())
-    assert in_slices(Harness(MapFactory(collect, listed), keyed=False), [1, 2], size) == [
+    assert in_slices(Harness(partial(MapOperator, collect, listed), keyed=False), [1, 2], size) == [
         [1],
         [1, 2],
     ]
     shared.clear()
     pair = Types.TUPLE([Types.LONG(), Types.LONG()])
-    assert in_slices(Harness(FlatMapFactory(twice, pair), keyed=False), [1], size) == [(1, 1)] * 2
+    assert (
+        in_slices(Harness(partial(FlatMapOperator, twice, pair), keyed=False), [1], size)
+        == [(1, 1)] * 2
+    )
 
 
 @pytest.mark.parametrize("size", SLICES)
@@ -146,7 +150,7 @@ def test_reductions_that_change_their_argument_in_place(kind: Any, size: int) ->
         return one
 
     for selector in (BY_FIRST, FunctionKeySelector(lambda pair: (pair[0], 1))):
-        harness = Harness(ReduceFactory(selector, extend, kind))
+        harness = Harness(partial(ReduceOperator, selector, extend, kind))
         records = [("a", [1]), ("b", [9]), ("a", [2]), ("a", [3])]
         made = in_slices(harness, records, size)
         assert made == [("a", [1]), ("b", [9]), ("a", [1, 2]), ("a", [1, 2, 3])]
@@ -155,7 +159,11 @@ def test_reductions_that_change_their_argument_in_place(kind: Any, size: int) ->
 
 def test_a_reduction_is_what_state_holds_after_every_record() -> None:
     total = [
-        in_slices(Harness(ReduceFactory(BY_NOTHING, operator.add, Types.FLOAT())), [0.1] * 9, size)
+        in_slices(
+            Harness(partial(ReduceOperator, BY_NOTHING, operator.add, Types.FLOAT())),
+            [0.1] * 9,
+            size,
+        )
         for size in SLICES
     ]
     assert total[0] == total[1] == total[2]
@@ -176,7 +184,7 @@ class Keeps(ProcessFunction):
 
 
 def test_a_record_may_be_kept_and_changed_after_it_was_handed_on() -> None:
-    harness = Harness(ProcessFactory(Keeps()), keyed=False)
+    harness = Harness(partial(ProcessOperator, Keeps()), keyed=False)
     assert harness.rows([[1], [2], [3]]) == [[1], [2], [3]]
 
 
@@ -293,14 +301,14 @@ class ExhaustedProcess(ProcessFunction):
 @pytest.mark.parametrize(
     ("factory", "keyed"),
     [
-        (MapFactory(exhausted), False),
-        (MapFactory(exhausted, Types.LONG()), False),
-        (FilterFactory(exhausted), False),
-        (FlatMapFactory(lambda value: [exhausted(value)]), False),
-        (ProcessFactory(ExhaustedProcess()), False),
-        (KeyedMapFactory(BY_NOTHING, ExhaustedMap()), True),
-        (KeyedFilterFactory(BY_NOTHING, ExhaustedFilter()), True),
-        (ReduceFactory(BY_NOTHING, lambda one, other: exhausted(other)), True),
+        (partial(MapOperator, exhausted), False),
+        (partial(MapOperator, exhausted, Types.LONG()), False),
+        (partial(FilterOperator, exhausted), False),
+        (partial(FlatMapOperator, lambda value: [exhausted(value)]), False),
+        (partial(ProcessOperator, ExhaustedProcess()), False),
+        (partial(KeyedMapOperator, BY_NOTHING, ExhaustedMap()), True),
+        (partial(KeyedFilterOperator, BY_NOTHING, ExhaustedFilter()), True),
+        (partial(ReduceOperator, BY_NOTHING, lambda one, other: exhausted(other)), True),
         (
             WatermarkFactory(
                 WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
@@ -491,7 +499,7 @@ def test_functions_that_name_nothing_outside_themselves_keep_nothing() -> None:
     ],
 )
 def test_a_snapshot_is_not_torn_by_what_is_changed_in_place_afterwards(kind: Any) -> None:
-    harness = Harness(MapFactory(lambda n: n))
+    harness = Harness(partial(MapOperator, lambda n: n))
     state = harness.state.keyed.get_state(ValueStateDescriptor("value", kind))
     harness.state.keyed.set_current_key(1)
     given = [1, 2]
@@ -502,7 +510,7 @@ def test_a_snapshot_is_not_torn_by_what_is_changed_in_place_afterwards(kind: Any
     if isinstance(held, list):
         held.append(3)
     handles = [handle for part in parts for handle in part.write(InlineWriter())]  # type: ignore[arg-type]
-    restored = Harness(MapFactory(lambda n: n), restored=handles)
+    restored = Harness(partial(MapOperator, lambda n: n), restored=handles)
     restored.state.keyed.set_current_key(1)
     again = restored.state.keyed.get_state(ValueStateDescriptor("value", kind)).value()
     assert list(again) == [1, 2]
@@ -510,7 +518,7 @@ def test_a_snapshot_is_not_torn_by_what_is_changed_in_place_afterwards(kind: Any
 
 
 def test_state_gives_back_what_its_type_holds() -> None:
-    harness = Harness(MapFactory(lambda n: n))
+    harness = Harness(partial(MapOperator, lambda n: n))
     keyed = harness.state.keyed
     keyed.set_current_key(1)
     singles = keyed.get_list_state(ListStateDescriptor("singles", Types.FLOAT()))

@@ -1,6 +1,7 @@
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,15 +19,16 @@ from weir.operators.functions import (
     FlatMapFunction,
     KeyedProcessFunction,
     MapFunction,
+    ReduceFunction,
     RuntimeContext,
     TimeDomain,
 )
 from weir.operators.keyed import (
-    CountFactory,
-    KeyedFlatMapFactory,
-    KeyedMapFactory,
-    KeyedProcessFactory,
-    ReduceFactory,
+    CountOperator,
+    KeyedFlatMapOperator,
+    KeyedMapOperator,
+    KeyedProcessOperator,
+    ReduceOperator,
     field_reducer,
 )
 from weir.operators.keys import key_groups_of_keys
@@ -41,15 +43,33 @@ def add(one: Any, other: Any) -> Any:
 
 
 def test_reduce_emits_the_reduction_after_every_record() -> None:
-    harness = Harness(ReduceFactory(FIRST, add))
+    harness = Harness(partial(ReduceOperator, FIRST, add))
     assert harness.rows([("a", 1), ("b", 5), ("a", 2)]) == [("a", 1), ("b", 5), ("a", 3)]
     assert harness.rows([("a", 10)]) == [("a", 13)]
 
 
+class CountedReduction(ReduceFunction):
+    """Numbers the reductions since it was opened."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.reductions = 0
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        self.reductions += 1
+        return (value1[0], self.reductions)
+
+
+def test_every_subtask_reduces_by_a_function_of_its_own() -> None:
+    factory = partial(ReduceOperator, FIRST, CountedReduction())
+    one, other = Harness(factory), Harness(factory)
+    assert one.rows([("a", 0), ("a", 0), ("a", 0)]) == [("a", 0), ("a", 1), ("a", 2)]
+    assert other.rows([("a", 0), ("a", 0)]) == [("a", 0), ("a", 1)]
+
+
 def test_reduce_continues_from_a_snapshot_without_a_declared_type() -> None:
-    before = Harness(ReduceFactory(FIRST, add))
+    before = Harness(partial(ReduceOperator, FIRST, add))
     before.rows([("a", 1), (None, Decimal("1.5")), ("b", 1)])
-    after = Harness(ReduceFactory(FIRST, add), restored=before.snapshot())
+    after = Harness(partial(ReduceOperator, FIRST, add), restored=before.snapshot())
     assert after.rows([("a", 1), (None, Decimal(1)), ("b", 0.5)]) == [
         ("a", 2),
         (None, Decimal("2.5")),
@@ -58,7 +78,7 @@ def test_reduce_continues_from_a_snapshot_without_a_declared_type() -> None:
 
 
 def test_equal_looking_keys_of_different_types_are_different_keys() -> None:
-    harness = Harness(ReduceFactory(FIRST, add))
+    harness = Harness(partial(ReduceOperator, FIRST, add))
     made = harness.rows([(1, 1), (True, 1), (1.0, 1), (1, 1)])
     assert [n for _, n in made] == [1, 1, 1, 2]
 
@@ -68,7 +88,7 @@ def test_a_reduction_in_place_does_not_change_what_was_emitted() -> None:
         one["n"] += other["n"]
         return one
 
-    harness = Harness(ReduceFactory(selector_of("k"), collect))
+    harness = Harness(partial(ReduceOperator, selector_of("k"), collect))
     made = harness.rows([{"k": "a", "n": 1}, {"k": "a", "n": 2}, {"k": "a", "n": 3}])
     assert [record["n"] for record in made] == [1, 3, 6]
 
@@ -102,25 +122,27 @@ def test_values_of_undeclared_type_come_back_as_they_were(value: Any) -> None:
 
 def test_state_moves_with_its_key_groups_on_rescale() -> None:
     keys = [f"k{i}" for i in range(40)]
-    before = Harness(ReduceFactory(FIRST, add))
+    before = Harness(partial(ReduceOperator, FIRST, add))
     before.rows([(key, 1) for key in keys])
     handles = before.snapshot()
     for index in range(3):
         owned = key_group_range(MAX_PARALLELISM, 3, index)
         mine = [k for k in keys if key_group(k, MAX_PARALLELISM) in owned]
-        part = Harness(ReduceFactory(FIRST, add), parallelism=3, index=index, restored=handles)
+        part = Harness(
+            partial(ReduceOperator, FIRST, add), parallelism=3, index=index, restored=handles
+        )
         assert part.rows([(key, 1) for key in mine]) == [(key, 2) for key in mine]
 
 
 def test_a_record_of_a_foreign_key_group_is_refused_with_advice() -> None:
     foreign = next(k for k in range(100) if key_group(k, MAX_PARALLELISM) > 63)
-    harness = Harness(ReduceFactory(FIRST, add), parallelism=2, index=0)
+    harness = Harness(partial(ReduceOperator, FIRST, add), parallelism=2, index=0)
     with pytest.raises(UserError, match="A key must depend on the record alone"):
         harness.rows([(foreign, 1)])
 
 
 def test_a_key_function_that_throws_is_named_with_its_record() -> None:
-    harness = Harness(ReduceFactory(selector_of(lambda r: r["k"]), add))
+    harness = Harness(partial(ReduceOperator, selector_of(lambda r: r["k"]), add))
     with pytest.raises(SubtaskError, match=r"key function of key_by failed on the record \{'x': 1"):
         harness.rows([{"k": 1}, {"x": 1}])
 
@@ -128,7 +150,7 @@ def test_a_key_function_that_throws_is_named_with_its_record() -> None:
 @pytest.mark.parametrize("key", [float("nan"), object(), [1]])
 def test_a_key_without_an_encoding_is_refused(key: object) -> None:
     with pytest.raises(KeyTypeError):
-        Harness(CountFactory(ITSELF)).rows([key])
+        Harness(partial(CountOperator, ITSELF)).rows([key])
 
 
 def test_key_type_turns_keys_into_ones_that_have_an_encoding() -> None:
@@ -186,9 +208,9 @@ class Numbering(MapFunction):
 
 
 def test_a_map_function_has_state_per_key() -> None:
-    harness = Harness(KeyedMapFactory(ITSELF, Numbering()))
+    harness = Harness(partial(KeyedMapOperator, ITSELF, Numbering()))
     assert harness.rows(["a", "b", "a"]) == [("a", 1), ("b", 1), ("a", 2)]
-    after = Harness(KeyedMapFactory(ITSELF, Numbering()), restored=harness.snapshot())
+    after = Harness(partial(KeyedMapOperator, ITSELF, Numbering()), restored=harness.snapshot())
     assert after.rows(["a", "b"]) == [("a", 3), ("b", 2)]
 
 
@@ -202,12 +224,12 @@ def test_a_lazy_flat_map_function_sees_the_state_of_its_own_record() -> None:
                 self.count.update((self.count.value() or 0) + 1)
                 yield value, self.count.value()
 
-    harness = Harness(KeyedFlatMapFactory(ITSELF, Lazy()))
+    harness = Harness(partial(KeyedFlatMapOperator, ITSELF, Lazy()))
     assert harness.rows(["a", "b"]) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
 
 
 def test_count_counts_per_key() -> None:
-    harness = Harness(CountFactory(FIRST))
+    harness = Harness(partial(CountOperator, FIRST))
     assert harness.rows([("a", 0), ("b", 0), ("a", 0)]) == [("a", 1), ("b", 1), ("a", 2)]
 
 
@@ -265,7 +287,7 @@ EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
 
 
 def test_timers_fire_under_their_key_in_order_and_before_the_watermark() -> None:
-    harness = Harness(KeyedProcessFactory(FIRST, Timed()))
+    harness = Harness(partial(KeyedProcessOperator, FIRST, Timed()))
     harness.rows([("a", 20), ("b", 10), ("a", 20), ("a", 30)])
     assert harness.watermark(20) == [
         ("rows", [("b", 10, 1, EVENT), ("a", 20, 3, EVENT)]),
@@ -277,20 +299,20 @@ def test_timers_fire_under_their_key_in_order_and_before_the_watermark() -> None
 
 
 def test_a_snapshot_between_two_firings_holds_what_is_still_to_fire() -> None:
-    before = Harness(KeyedProcessFactory(FIRST, Timed()))
+    before = Harness(partial(KeyedProcessOperator, FIRST, Timed()))
     before.rows([(f"k{i}", i) for i in range(5)])
     before.operator.on_watermark(100)
     before.operator.advance(2)
     assert before.operator.has_pending
     assert [e[0] for e in before.output.events] == ["rows"]  # The watermark is held back.
-    after = Harness(KeyedProcessFactory(FIRST, Timed()), restored=before.snapshot())
+    after = Harness(partial(KeyedProcessOperator, FIRST, Timed()), restored=before.snapshot())
     fired = after.watermark(100)
     assert [row[0] for row in fired[0][1]] == ["k2", "k3", "k4"]
     assert fired[-1] == ("watermark", 100)
 
 
 def test_timers_of_processing_time_fire_by_the_clock_without_event_time() -> None:
-    harness = Harness(KeyedProcessFactory(FIRST, Timed(PROCESSING)))
+    harness = Harness(partial(KeyedProcessOperator, FIRST, Timed(PROCESSING)))
     harness.rows([("a", 5), ("b", 500)], [1, 2])
     start = harness.clock.ms
     assert harness.operator.next_timer_ms() == start + 5
@@ -307,7 +329,7 @@ def test_a_deleted_timer_does_not_fire() -> None:
             if len(value) > 2:
                 ctx.timer_service().delete_event_time_timer(value[1])
 
-    harness = Harness(KeyedProcessFactory(FIRST, Deleting()))
+    harness = Harness(partial(KeyedProcessOperator, FIRST, Deleting()))
     harness.rows([("a", 10), ("b", 10), ("a", 10, "delete")])
     assert harness.watermark(10)[0] == ("rows", [("b", 10, 1, EVENT)])
 
@@ -318,13 +340,13 @@ def test_a_timer_that_throws_is_named_with_its_key() -> None:
             raise ValueError("no")
             yield
 
-    harness = Harness(KeyedProcessFactory(FIRST, Failing()))
+    harness = Harness(partial(KeyedProcessOperator, FIRST, Failing()))
     harness.rows([("a", 10)])
     with pytest.raises(SubtaskError, match="in the timer 10 of the key 'a': ValueError: no"):
         harness.watermark(10)
 
 
 def test_state_of_an_undeclared_type_is_refused_with_advice() -> None:
-    harness = Harness(ReduceFactory(FIRST, lambda one, other: one))
+    harness = Harness(partial(ReduceOperator, FIRST, lambda one, other: one))
     with pytest.raises(SchemaError, match=r"'op' failed on the record .*declare output_type"):
         harness.rows([("a", object())])

@@ -1,6 +1,7 @@
 """Timers: what one that fires may do to the others, and which times are allowed."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from tests.unit.operators.operator_harness import Harness
 from weir.datastream.keys import selector_of
 from weir.errors import UserError
 from weir.operators.functions import KeyedProcessFunction
-from weir.operators.keyed import KeyedProcessFactory
+from weir.operators.keyed import KeyedProcessOperator
 
 FIRST = selector_of(lambda record: record[0])
 DOMAINS = ["event_time", "processing_time"]
@@ -40,7 +41,7 @@ class Acting(KeyedProcessFunction):
 
 def fired(domain: str, act: Callable[[Any, int, Any], Any], timers: list[Any]) -> list[Any]:
     """The timers that fire, in order, when all are due at once."""
-    harness = Harness(KeyedProcessFactory(FIRST, Acting(domain, act)))
+    harness = Harness(partial(KeyedProcessOperator, FIRST, Acting(domain, act)))
     harness.rows(timers)
     events = harness.watermark(100) if domain == "event_time" else harness.clock_to(10**7)
     return [row for event in events if event[0] == "rows" for row in event[1]]
@@ -86,7 +87,7 @@ def test_what_is_no_timestamp_is_refused_with_advice(domain: str, timestamp: Any
             getattr(self, value[1])(ctx, timestamp)
             yield from ()
 
-    harness = Harness(KeyedProcessFactory(FIRST, Failing(domain, lambda *_: None)))
+    harness = Harness(partial(KeyedProcessOperator, FIRST, Failing(domain, lambda *_: None)))
     for does in ("register", "delete"):
         with pytest.raises(
             UserError, match=rf"'op' {does}s a timer at .* must be an int"
@@ -99,10 +100,11 @@ def test_what_is_no_timestamp_is_refused_with_advice(domain: str, timestamp: Any
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("timestamp", [np.int64(10), np.uint8(10), np.int16(10)])
 def test_an_integer_of_numpy_becomes_an_int(domain: str, timestamp: Any) -> None:
-    before = Harness(KeyedProcessFactory(FIRST, Acting(domain, lambda *_: None)))
+    before = Harness(partial(KeyedProcessOperator, FIRST, Acting(domain, lambda *_: None)))
     before.rows([("a", timestamp), ("a", 10), ("b", timestamp)])
     after = Harness(
-        KeyedProcessFactory(FIRST, Acting(domain, lambda *_: None)), restored=before.snapshot()
+        partial(KeyedProcessOperator, FIRST, Acting(domain, lambda *_: None)),
+        restored=before.snapshot(),
     )
     events = after.watermark(10) if domain == "event_time" else after.clock_to(10**7)
     assert sorted(events[0][1]) == [("a", 10), ("b", 10)]
@@ -111,7 +113,7 @@ def test_an_integer_of_numpy_becomes_an_int(domain: str, timestamp: Any) -> None
 
 def test_timers_at_both_ends_of_time_fire_and_are_stored() -> None:
     first, last = -(2**63), 2**63 - 1
-    harness = Harness(KeyedProcessFactory(FIRST, Acting("event_time", lambda *_: None)))
+    harness = Harness(partial(KeyedProcessOperator, FIRST, Acting("event_time", lambda *_: None)))
     harness.rows([("a", last), ("a", first)])
     assert harness.snapshot()
     assert harness.watermark(last)[0] == ("rows", [("a", first), ("a", last)])

@@ -1,6 +1,7 @@
 """Timers and windows that fire, and operators that finish: in slices, held up by back pressure."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from weir.common.batch import Batch
 from weir.ids import ChannelId, StateHandle
 from weir.operators.base import Poll, SourceOperator
 from weir.operators.functions import KeyedProcessFunction, ProcessWindowFunction
-from weir.operators.keyed import KeyedProcessFactory
+from weir.operators.keyed import KeyedProcessOperator
 from weir.operators.windows.window_aggregates import WINDOW_ROWS
 from weir.operators.windows.window_assigners import (
     TumblingEventTimeWindows,
@@ -118,7 +119,7 @@ def through_back_pressure(harness: SubtaskHarness) -> tuple[list[Any], int]:
 
 def test_a_step_fires_about_as_many_timers_as_a_slice_has_time_for() -> None:
     fired: list[int] = []
-    slow = KeyedProcessFactory(FIRST, Slow(lambda: harness.clock, fired))()
+    slow = partial(KeyedProcessOperator, FIRST, Slow(lambda: harness.clock, fired))()
     harness = SubtaskHarness(head=slow, channels=1)
     give(harness, Batch.of_rows([("k", number) for number in range(500)]))
     harness.subtask.inputs.deliver(ChannelId(0), Watermark(1_000))
@@ -135,7 +136,7 @@ def test_a_step_fires_about_as_many_timers_as_a_slice_has_time_for() -> None:
 
 
 def test_what_a_timer_costs_does_not_shrink_the_slices_of_records() -> None:
-    slow = KeyedProcessFactory(FIRST, Slow(lambda: harness.clock, []))()
+    slow = partial(KeyedProcessOperator, FIRST, Slow(lambda: harness.clock, []))()
     harness = SubtaskHarness(head=slow, channels=1)
     give(harness, Batch.of_rows([("k", number) for number in range(50)]))
     harness.subtask.inputs.deliver(ChannelId(0), Watermark(1_000))

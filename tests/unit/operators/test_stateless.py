@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,14 +18,14 @@ from weir.operators.functions import (
 )
 from weir.operators.output_tag import OutputTag
 from weir.operators.stateless import (
-    FilterBatchesFactory,
-    FilterFactory,
-    FlatMapBatchesFactory,
-    FlatMapFactory,
-    MapBatchesFactory,
-    MapFactory,
-    ProcessBatchesFactory,
-    ProcessFactory,
+    FilterBatchesOperator,
+    FilterOperator,
+    FlatMapBatchesOperator,
+    FlatMapOperator,
+    MapBatchesOperator,
+    MapOperator,
+    ProcessBatchesOperator,
+    ProcessOperator,
 )
 from weir.protocol.elements import MIN_WATERMARK_MS
 
@@ -34,30 +35,30 @@ def times(harness: Harness) -> list[list[int] | None]:
 
 
 def test_map_gives_one_record_for_each_and_keeps_their_times() -> None:
-    harness = Harness(MapFactory(lambda x: x * 2), keyed=False)
+    harness = Harness(partial(MapOperator, lambda x: x * 2), keyed=False)
     assert harness.rows([1, 2, 3], [10, 20, 30]) == [2, 4, 6]
     assert times(harness) == [[10, 20, 30]]
 
 
 def test_filter_keeps_records_with_their_times() -> None:
-    harness = Harness(FilterFactory(lambda x: x % 2), keyed=False)
+    harness = Harness(partial(FilterOperator, lambda x: x % 2), keyed=False)
     assert harness.rows([1, 2, 3], [10, 20, 30]) == [1, 3]
     assert times(harness) == [[10, 30]]
 
 
 def test_flat_map_gives_each_record_the_time_of_the_one_it_came_from() -> None:
-    harness = Harness(FlatMapFactory(str.split), keyed=False)
+    harness = Harness(partial(FlatMapOperator, str.split), keyed=False)
     assert harness.rows(["a b", "", "c"], [10, 20, 30]) == ["a", "b", "c"]
     assert times(harness) == [[10, 10, 30]]
 
 
 def test_flat_map_takes_none_for_nothing() -> None:
-    harness = Harness(FlatMapFactory(lambda x: [x] if x else None), keyed=False)
+    harness = Harness(partial(FlatMapOperator, lambda x: [x] if x else None), keyed=False)
     assert harness.rows([0, 1]) == [1]
 
 
 def test_a_function_that_throws_is_named_with_its_record() -> None:
-    harness = Harness(MapFactory(lambda x: 10 // x), keyed=False)
+    harness = Harness(partial(MapOperator, lambda x: 10 // x), keyed=False)
     with pytest.raises(SubtaskError, match=r"'op' failed on the record 0: ZeroDivisionError"):
         harness.rows([5, 0, 1])
 
@@ -68,11 +69,11 @@ def test_the_record_named_is_the_one_a_lazy_flat_map_failed_on() -> None:
         yield 10 // x
 
     with pytest.raises(SubtaskError, match="on the record 0"):
-        Harness(FlatMapFactory(halves), keyed=False).rows([5, 0, 1])
+        Harness(partial(FlatMapOperator, halves), keyed=False).rows([5, 0, 1])
 
 
 def test_a_failure_behind_the_operator_is_not_blamed_on_its_function() -> None:
-    harness = Harness(MapFactory(lambda x: x), keyed=False)
+    harness = Harness(partial(MapOperator, lambda x: x), keyed=False)
 
     def fail(batch: Any) -> None:
         raise OSError("behind")
@@ -83,7 +84,7 @@ def test_a_failure_behind_the_operator_is_not_blamed_on_its_function() -> None:
 
 
 def test_a_long_record_is_shortened_in_the_message() -> None:
-    harness = Harness(MapFactory(lambda x: x.missing), keyed=False)
+    harness = Harness(partial(MapOperator, lambda x: x.missing), keyed=False)
     with pytest.raises(SubtaskError) as caught:
         harness.rows(["x" * 10_000])
     assert len(str(caught.value)) < 400
@@ -107,14 +108,14 @@ class Counting(MapFunction):
 
 
 def test_every_subtask_has_a_function_of_its_own() -> None:
-    factory = MapFactory(Counting())
+    factory = partial(MapOperator, Counting())
     one, other = (Harness(factory, keyed=False, parameters={"suffix": "-"}) for _ in range(2))
     assert one.rows(["a", "b"]) == ["a-1", "b-2"]
     assert other.rows(["c"]) == ["c-1"]
 
 
 def test_a_function_is_opened_before_and_closed_once_after() -> None:
-    harness = Harness(MapFactory(Counting()), keyed=False)
+    harness = Harness(partial(MapOperator, Counting()), keyed=False)
     harness.rows(["a"])
     harness.operator.close()
     harness.operator.close()
@@ -130,7 +131,7 @@ def test_keyed_state_without_a_key_is_refused_with_advice() -> None:
             return True
 
     with pytest.raises(UserError, match="call key_by before it"):
-        Harness(FilterFactory(Stateful()), keyed=False)
+        Harness(partial(FilterOperator, Stateful()), keyed=False)
 
 
 def test_flat_map_function_objects_are_called_by_their_method() -> None:
@@ -138,7 +139,7 @@ def test_flat_map_function_objects_are_called_by_their_method() -> None:
         def flat_map(self, value: Any) -> list[Any]:
             return [value, value]
 
-    assert Harness(FlatMapFactory(Twice()), keyed=False).rows([1]) == [1, 1]
+    assert Harness(partial(FlatMapOperator, Twice()), keyed=False).rows([1]) == [1, 1]
 
 
 LATE = OutputTag("late")
@@ -152,7 +153,7 @@ class Splitting(ProcessFunction):
 
 
 def test_process_feeds_main_and_side_outputs() -> None:
-    harness = Harness(ProcessFactory(Splitting()), keyed=False)
+    harness = Harness(partial(ProcessOperator, Splitting()), keyed=False)
     harness.watermark(7)
     harness.rows([1, -1], [10, 20])
     assert harness.output.events[1:] == [
@@ -167,7 +168,7 @@ def test_a_timer_without_a_key_is_refused_with_advice() -> None:
             ctx.timer_service().register_event_time_timer(1)
 
     with pytest.raises(UserError, match="call key_by before process"):
-        Harness(ProcessFactory(Timing()), keyed=False).rows([1])
+        Harness(partial(ProcessOperator, Timing()), keyed=False).rows([1])
 
 
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -175,25 +176,27 @@ def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def test_map_batches_works_on_columns_and_keeps_times() -> None:
-    harness = Harness(MapBatchesFactory(doubled), keyed=False)
+    harness = Harness(partial(MapBatchesOperator, doubled), keyed=False)
     assert harness.columns([10, 20], x=[1, 2]) == [(2,), (4,)]
     assert times(harness) == [[10, 20]]
 
 
 def test_map_batches_must_keep_the_number_of_rows() -> None:
-    harness = Harness(MapBatchesFactory(lambda batch: batch.slice(1)), keyed=False)
+    harness = Harness(partial(MapBatchesOperator, lambda batch: batch.slice(1)), keyed=False)
     with pytest.raises(SchemaError, match="flat_map_batches"):
         harness.columns(x=[1, 2])
 
 
 def test_map_batches_must_return_a_record_batch() -> None:
-    harness = Harness(MapBatchesFactory(lambda batch: batch["x"]), keyed=False)
+    harness = Harness(partial(MapBatchesOperator, lambda batch: batch["x"]), keyed=False)
     with pytest.raises(SchemaError, match=r"must make a pyarrow\.RecordBatch"):
         harness.columns(x=[1, 2])
 
 
 def test_filter_batches_keeps_the_rows_of_the_mask_and_drops_null() -> None:
-    harness = Harness(FilterBatchesFactory(lambda batch: pc.greater(batch["x"], 1)), keyed=False)
+    harness = Harness(
+        partial(FilterBatchesOperator, lambda batch: pc.greater(batch["x"], 1)), keyed=False
+    )
     assert harness.columns([10, 20, 30], x=[1, 2, None]) == [(2,)]
     assert times(harness) == [[20]]
 
@@ -201,11 +204,13 @@ def test_filter_batches_keeps_the_rows_of_the_mask_and_drops_null() -> None:
 def test_filter_batches_refuses_a_mask_of_another_shape_or_type() -> None:
     for mask in (lambda batch: batch["x"], lambda batch: [True]):
         with pytest.raises(SchemaError, match="one boolean per row"):
-            Harness(FilterBatchesFactory(mask), keyed=False).columns(x=[1, 2])
+            Harness(partial(FilterBatchesOperator, mask), keyed=False).columns(x=[1, 2])
 
 
 def test_flat_map_batches_may_change_the_number_of_rows_and_drops_their_times() -> None:
-    harness = Harness(FlatMapBatchesFactory(lambda batch: [batch, batch.slice(1)]), keyed=False)
+    harness = Harness(
+        partial(FlatMapBatchesOperator, lambda batch: [batch, batch.slice(1)]), keyed=False
+    )
     assert harness.columns([10, 20], x=[1, 2]) == [(1,), (2,), (2,)]
     assert times(harness) == [None, None]
 
@@ -216,7 +221,7 @@ def test_process_batches_feeds_main_and_side_outputs() -> None:
             yield batch
             yield LATE, batch.slice(0, 1)
 
-    harness = Harness(ProcessBatchesFactory(Splitting()), keyed=False)
+    harness = Harness(partial(ProcessBatchesOperator, Splitting()), keyed=False)
     assert harness.columns([10, 20], x=[1, 2]) == [(1,), (2,)]
     assert [(e[0], [tuple(r) for r in e[-1]]) for e in harness.output.events] == [
         ("rows", [(1,), (2,)]),
@@ -225,7 +230,7 @@ def test_process_batches_feeds_main_and_side_outputs() -> None:
 
 
 def test_a_vectorised_function_that_throws_is_named_with_its_batch() -> None:
-    harness = Harness(MapBatchesFactory(lambda batch: batch["y"]), keyed=False)
+    harness = Harness(partial(MapBatchesOperator, lambda batch: batch["y"]), keyed=False)
     with pytest.raises(SubtaskError, match=r"'op' failed on a batch of 2 rows \(x\): KeyError"):
         harness.columns(x=[1, 2])
 
@@ -245,7 +250,10 @@ class BatchWatermarks(BatchProcessFunction):
 
 
 def test_the_watermark_goes_on_after_a_restore() -> None:
-    rows, columns = ProcessFactory(Watermarks()), ProcessBatchesFactory(BatchWatermarks())
+    rows, columns = (
+        partial(ProcessOperator, Watermarks()),
+        partial(ProcessBatchesOperator, BatchWatermarks()),
+    )
     before = [Harness(rows, keyed=False), Harness(columns, keyed=False)]
     assert before[0].rows([1]) == [(1, MIN_WATERMARK_MS)]
     assert before[1].columns(x=[1]) == [(MIN_WATERMARK_MS,)]
@@ -268,7 +276,7 @@ def test_the_watermark_goes_on_after_a_restore() -> None:
 
 
 def test_rescaled_subtasks_begin_with_the_least_watermark() -> None:
-    factory = ProcessFactory(Watermarks())
+    factory = partial(ProcessOperator, Watermarks())
     before = [Harness(factory, keyed=False, index=index, parallelism=2) for index in (0, 1)]
     for harness, watermark in zip(before, (50, 70), strict=True):
         harness.watermark(watermark)
@@ -280,15 +288,15 @@ def test_rescaled_subtasks_begin_with_the_least_watermark() -> None:
 
 def test_only_operators_whose_functions_see_the_watermark_keep_it() -> None:
     passing = [
-        MapFactory(lambda x: x),
-        FilterFactory(bool),
-        FlatMapFactory(str.split),
-        MapBatchesFactory(lambda batch: batch),
-        FilterBatchesFactory(lambda batch: [True]),
-        FlatMapBatchesFactory(lambda batch: batch),
+        partial(MapOperator, lambda x: x),
+        partial(FilterOperator, bool),
+        partial(FlatMapOperator, str.split),
+        partial(MapBatchesOperator, lambda batch: batch),
+        partial(FilterBatchesOperator, lambda batch: [True]),
+        partial(FlatMapBatchesOperator, lambda batch: batch),
     ]
     for factory in passing:
         assert Harness(factory, keyed=False).snapshot() == []
-    assert [h.name for h in Harness(ProcessFactory(Watermarks()), keyed=False).snapshot()] == [
-        "watermark"
-    ]
+    assert [
+        h.name for h in Harness(partial(ProcessOperator, Watermarks()), keyed=False).snapshot()
+    ] == ["watermark"]

@@ -1,11 +1,9 @@
-"""Receivers of ``jobs.signals``: drivers that are lost, jobs that end, begin or are reopened.
+"""The ``jobs.hooks.CheckpointHooks``: drivers that are lost, jobs that end, begin or are reopened.
 
 They run inside the transaction that holds the job's lock.
 """
 
 from typing import Any
-
-from django.dispatch import receiver
 
 from checkpoints.catalog import restore_targets
 from checkpoints.coordinator.shell import pump, reopen, state_of
@@ -14,36 +12,32 @@ from checkpoints.operations import job_comparison
 from checkpoints.retention import references
 from controlplane.base import clock
 from controlplane.base.errors import Invalid, WrongState
-from jobs import signals
 from jobs.models import Job
 from weir.errors import ProtocolError
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
 from weir.protocol.messages import CheckpointingStopped, JobEnded
 
 
-@receiver(signals.driver_lost)
-def stop_checkpointing(job: Job, reason: FailureReason, **_: Any) -> None:
+def driver_lost(job: Job, reason: FailureReason) -> None:
     """Abort the checkpoints of the lost driver; a manifest it may be writing is settled later."""
     if _has_coordinator(job):
         stopped = CheckpointingStopped(state_of(job).attempt, reason)
         pump(job, [stopped], now_ms=clock.now_ms())
 
 
-@receiver(signals.job_ended)
-def end_checkpointing(job: Job, **_: Any) -> None:
+def job_ended(job: Job) -> None:
     """Retain or discard the job's checkpoints, as its retention says."""
     if _has_coordinator(job):
         pump(job, [JobEnded(JobStatus(job.status))], now_ms=clock.now_ms())
 
 
-@receiver(signals.job_reopened)
-def reopen_checkpointing(job: Job, **_: Any) -> None:
+def job_reopened(job: Job) -> None:
     """Reopen the job's coordinator with the checkpoints that are retained.
 
     Raises:
         WrongState: A manifest of the job is still being settled.
     """
-    end_checkpointing(job)  # Its driver may have been lost before it reported the end.
+    job_ended(job)  # Its driver may have been lost before it reported the end.
     try:
         reopen(job)
     except ProtocolError as error:
@@ -54,8 +48,7 @@ def reopen_checkpointing(job: Job, **_: Any) -> None:
         ) from error
 
 
-@receiver(signals.restore_asked)
-def know_restored(uri: str, **_: Any) -> tuple[Job, int] | None:
+def restored(uri: str) -> tuple[Job, int] | None:
     """The job and number of the checkpoint or savepoint at a URI; None: it is not known here.
 
     Raises:
@@ -65,14 +58,13 @@ def know_restored(uri: str, **_: Any) -> tuple[Job, int] | None:
     return None if target is None else (target.job, target.number)
 
 
-@receiver(signals.job_created)
-def note_claim(job: Job, **_: Any) -> None:
+def job_created(job: Job) -> None:
     """Record the claim on the savepoint that a job begins with: the job owns it from then on.
 
     Raises:
         Invalid: Another job that is not over claims it: one would delete what the other needs.
     """
-    if not job.restore_claims or job.restore_job is None:
+    if not job.restore_claims or job.restore_job is None or job.restore_number is None:
         return
     own = Savepoint.objects.filter(checkpoint__job=job.restore_job, deleted_at__isnull=True)
     savepoint = own.filter(checkpoint__number=job.restore_number).first()
@@ -88,14 +80,12 @@ def note_claim(job: Job, **_: Any) -> None:
     savepoint.save(update_fields=["claimed_by"])
 
 
-@receiver(signals.jobs_compared)
-def lay_side_by_side(job: Job, other: str, **_: Any) -> dict[str, Any]:
+def compare(job: Job, other: str) -> dict[str, Any]:
     """Progress, lag and state size of two jobs whose outputs were compared."""
     return job_comparison.compare(job, Job.objects.get(pk=other))
 
 
-@receiver(signals.launch_asked)
-def may_launch(job: Job, **_: Any) -> bool:
+def may_launch(job: Job) -> bool:
     """Whether the job's storage is stable, so that a new driver can choose a restore from it.
 
     It is not while a manifest is written or checkpoints of the job's earlier end are deleted.
