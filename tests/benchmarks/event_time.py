@@ -8,17 +8,19 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from tests.benchmarks.report import Row
 from weir.common.batch import Batch
 from weir.config import JobConfig
 from weir.datastream import StreamExecutionEnvironment
-from weir.examples import flights
-from weir.examples.flights_data import write_flights
+from weir.examples import flights, flights_data
 from weir.local.cluster import run_in_process
 from weir.operators.watermark_output import WatermarkOutput
 
 PARALLELISM = 2
-HOURS = 365 * 24
+FLIGHTS = 60_000
+HOUR_MS = 3_600_000
 RATIO_MAX = 0.1
 
 
@@ -27,11 +29,14 @@ def event_time(quick: bool) -> list[Row]:
     pairs: list[tuple[float, float]] = []
     with TemporaryDirectory(prefix="weir-bench-") as name:
         table = Path(name, "flights.parquet")
-        write_flights(str(table))
+        first = flights_data.flights().slice(0, FLIGHTS)
+        pq.write_table(first, table, row_group_size=flights_data.ROW_GROUP_ROWS)
+        scheduled_ms = first["scheduled_ms"].to_numpy()
+        hours = float(scheduled_ms.max() - scheduled_ms.min()) / HOUR_MS
         for _ in range(1 if quick else 3):
-            whole = _hour_ms(table)
+            whole = _cpu_ms(table) / hours
             with _cut_at_watermarks():
-                pairs.append((whole, _hour_ms(table)))
+                pairs.append((whole, _cpu_ms(table) / hours))
     ratio = median(whole / cut for whole, cut in pairs)
     return [
         Row(
@@ -43,13 +48,13 @@ def event_time(quick: bool) -> list[Row]:
             against="batches are cut at every watermark",
             target=f"ratio ≤ {RATIO_MAX:g}",
             met=ratio <= RATIO_MAX,
-            note=f"a year in one process, parallelism {PARALLELISM}, as fast as it goes",
+            note=f"{hours:,.0f} hours in one process, parallelism {PARALLELISM}, without a limit",
         )
     ]
 
 
-def _hour_ms(table: Path) -> float:
-    """Processor time of the whole job by hours of event time."""
+def _cpu_ms(table: Path) -> float:
+    """Processor time of the whole job."""
     with TemporaryDirectory(prefix="weir-bench-") as output:
         env = StreamExecutionEnvironment.get_execution_environment()
         env.set_parallelism(PARALLELISM)
@@ -57,7 +62,7 @@ def _hour_ms(table: Path) -> float:
         graph = env.get_job_graph("flights")
         started = time.process_time()
         run_in_process(graph, JobConfig(name="flights", parallelism=PARALLELISM))
-        return (time.process_time() - started) * 1_000 / HOURS
+        return (time.process_time() - started) * 1_000
 
 
 @contextmanager

@@ -141,7 +141,6 @@ class InputGates:
         channel's own watermark is then the last of the batch.
         """
         own_ms = np.maximum.accumulate(np.maximum(watermarks.times_ms, channel.watermark_ms))
-        channel.idle = False
         channel.watermark_ms = int(own_ms[-1])
         others = (
             other.watermark_ms

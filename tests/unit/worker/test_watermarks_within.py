@@ -331,6 +331,9 @@ def test_a_batch_carries_the_watermarks_that_all_inputs_have_reached() -> None:
     harness.give(0, records_of(batch_of([1, 2, 3, 4], [(1, 3), (2, 5), (3, 7), (4, 9)])))
     (taken,) = (one for one in head.noted if isinstance(one, Records))
     assert _marks(taken.payload) == [(1, 3), (2, 5), (3, 6)]
+    count = len(head.noted)
+    harness.give(1, Watermark(6))
+    assert len(head.noted) == count, "a watermark that all inputs have reached counts once"
     harness.give(1, Watermark(20))
     assert head.noted[-1] == Watermark(9)
 
