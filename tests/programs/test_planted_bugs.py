@@ -4,9 +4,10 @@ Each test plants one bug again and demands that a bounded number of programs of 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -24,10 +25,13 @@ from weir.operators import stateless
 from weir.operators.collector import Collector
 from weir.operators.hand_over import HandOver
 from weir.operators.keyed import TimerOperator
+from weir.operators.watermark_output import WatermarkOutput
 from weir.operators.windows.window_operator import WindowOperator
+from weir.protocol.elements import Element, Records, Watermark
 from weir.state.keyed import State
 from weir.state.store import Changes
 from weir.state.timers import Timer
+from weir.worker import gates
 
 PROGRAMS_MAX = 300
 
@@ -172,6 +176,30 @@ def _emit_for_bad_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Collector, "withdraw", lambda *_: None)
 
 
+def _delay_watermarks_of_a_slice(patch: pytest.MonkeyPatch) -> None:
+    """Watermarks within a slice come behind all of its records."""
+    production = WatermarkOutput._emit_within
+
+    def emit(output: WatermarkOutput, batch: Batch, rows: Any, reached: Any) -> None:
+        production(output, batch, np.array([len(batch) - 1]), reached)
+
+    patch.setattr(WatermarkOutput, "_emit_within", emit)
+
+
+def _fire_after_the_slice(patch: pytest.MonkeyPatch) -> None:
+    """Timers fire behind all records of a batch, and not at the watermarks between them."""
+
+    def parts(records: Records, rows_max: int, *, cuts: bool) -> list[Element]:
+        watermarks = records.payload.watermarks
+        if not cuts or watermarks is None:
+            return production(records, rows_max, cuts=cuts)
+        batch, last = records.payload.marked(None), Watermark(watermarks.last_ms)
+        return [replace(records, payload=batch), last]
+
+    production = gates._parts
+    patch.setattr(gates, "_parts", parts)
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -271,6 +299,16 @@ BUGS = (
         "timers are popped all at once",
         only("collection vectorised timers"),
         plant=_take_due_timers_at_once,
+    ),
+    Bug(
+        "watermarks come behind their slice",
+        only("collection vectorised window columns", "late"),
+        plant=_delay_watermarks_of_a_slice,
+    ),
+    Bug(
+        "timers fire behind the slice",
+        only("collection vectorised timers window", "late"),
+        plant=_fire_after_the_slice,
     ),
     Bug(
         "another window size loses open windows",

@@ -15,10 +15,12 @@ its frames have numbers then and cannot be overtaken any more.
 
 Records travel as the columns or rows that they are. Columns are an Arrow IPC message, without the
 schema, which is sent ahead in a frame of its own whenever it changes; rows are data as well
-(``weir.common.row_codec``). Both follow a small head and the event times::
+(``weir.common.row_codec``). Both follow a small head, the event times, and the watermarks between
+the records: their number, their places, their times::
 
-    count  flags  size   event times, if any   columns or rows
-    4      4      8      8 x count             (starts at a multiple of 8, as Arrow needs)
+    count  flags  size   event times, if any   watermarks, if any   columns or rows
+    4      4      8      8 x count             8 + 16 x number      (starts at a multiple of 8, as
+                                                                     Arrow needs)
 
 A batch beyond the bound of a frame travels as several frames, all but the last flagged ``MORE``,
 and is decoded as one element again.
@@ -37,12 +39,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from weir.channels.session import BytesLike
 from weir.common.batch import Batch, Timestamps, concat
 from weir.common.row_codec import ADVICE, decode_rows, encode_rows
 from weir.common.typeinfo import TypeInformation, type_from_wire
+from weir.common.watermarks import Watermarks
 from weir.errors import ChannelError, ConfigError, ProtocolError, SchemaError
 from weir.ids import AttemptNumber, ChannelId, CheckpointId
 from weir.protocol.elements import (
@@ -57,7 +61,7 @@ from weir.protocol.elements import (
 from weir.protocol.wire import from_wire, to_wire
 
 MAGIC = b"WR"
-VERSION = 2
+VERSION = 3
 CONNECTION = ChannelId(2**32 - 1)  # The channel of frames that concern the connection itself.
 FRAME_OVERHEAD_MAX = 64 << 10  # Beyond ``frame_bytes_max``: Arrow's metadata of a wide batch.
 
@@ -70,6 +74,7 @@ HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 
 _RECORDS_HEAD = struct.Struct("!IIQ")
 _HAS_TIMESTAMPS = 1
+_HAS_WATERMARKS = 2
 _INT64 = struct.Struct("!q")
 _UINT64 = struct.Struct("!Q")
 _UINT32 = struct.Struct("!I")
@@ -370,13 +375,17 @@ class ElementDecoder:
         if flags & _HAS_TIMESTAMPS:
             timestamps = np.frombuffer(rest, "<i8", count)
             rest = rest[timestamps.nbytes :]
+        watermarks: Watermarks | None = None
+        if flags & _HAS_WATERMARKS:
+            watermarks, rest = self._read_watermarks(rest, count)
         if frame.type is FrameType.ARROW:
             if self._type is not None and self._type.has_pickles and not self._pickles:
                 raise self._refused(f"columns of type {self._type} hold pickles, which run code")
             columns = self._read_columns(rest, frame.flags)
-            batch = Batch.of_columns(columns, self._type, timestamps)
+            batch = Batch.of_columns(columns, self._type, timestamps, watermarks)
         else:
-            batch = Batch.of_rows(decode_rows(rest, pickles=self._pickles), self._type, timestamps)
+            rows = decode_rows(rest, pickles=self._pickles)
+            batch = Batch.of_rows(rows, self._type, timestamps, watermarks)
         if len(batch) != count:
             raise self._refused(f"a batch of {len(batch)} records announced {count}")
         self._parts.append(batch)
@@ -385,6 +394,18 @@ class ElementDecoder:
         parts, self._parts = self._parts, []
         whole = parts[0] if len(parts) == 1 else concat(parts)
         return Records(whole, len(whole), size)
+
+    def _read_watermarks(self, data: memoryview, count: int) -> tuple[Watermarks, memoryview]:
+        """The watermarks between ``count`` records, and the data behind them."""
+        (number,) = _UINT64.unpack_from(data)
+        if number > count + 1:
+            raise self._refused(f"a batch of {count} records announced {number} watermarks")
+        values = np.frombuffer(data[_UINT64.size :], "<i8", 2 * number)
+        behind, times_ms = np.split(values, 2)
+        in_order = (np.diff(behind) > 0).all() and (times_ms[1:] >= times_ms[:-1]).all()
+        if not (number and behind[0] >= 0 and behind[-1] <= count and in_order):
+            raise self._refused("the watermarks of a batch are out of order")
+        return Watermarks(behind, times_ms), data[_UINT64.size + values.nbytes :]
 
     def _read_columns(self, data: memoryview, flags: int) -> pa.RecordBatch:
         buffer = pa.py_buffer(data)
@@ -447,15 +468,20 @@ def payload_bytes_max(frame_bytes_max: int) -> int:
 def _framed_bytes(batch: Batch) -> int:
     size = pa.ipc.get_record_batch_size(batch.columns) if batch.is_columnar else batch.size
     times = 0 if batch.timestamps is None else 8 * len(batch)
-    return int(size) + times + _RECORDS_HEAD.size
+    marks = 0 if batch.watermarks is None else 8 + 16 * len(batch.watermarks.behind)
+    return int(size) + times + marks + _RECORDS_HEAD.size
 
 
 def _records_to_bytes(batch: Batch, flags: int, size: int, *, pickles: bool) -> list[BytesLike]:
-    timestamps = batch.timestamps
-    has_timestamps = 0 if timestamps is None else _HAS_TIMESTAMPS
-    payload: list[BytesLike] = [_RECORDS_HEAD.pack(len(batch), has_timestamps, size)]
+    timestamps, watermarks = batch.timestamps, batch.watermarks
+    has = 0 if timestamps is None else _HAS_TIMESTAMPS
+    has |= 0 if watermarks is None else _HAS_WATERMARKS
+    payload: list[BytesLike] = [_RECORDS_HEAD.pack(len(batch), has, size)]
     if timestamps is not None:
-        payload.append(np.ascontiguousarray(timestamps, "<i8").view(np.uint8).data)
+        payload.append(_ints_to_bytes(timestamps))
+    if watermarks is not None:
+        payload.append(_UINT64.pack(len(watermarks.behind)))
+        payload += [_ints_to_bytes(watermarks.behind), _ints_to_bytes(watermarks.times_ms)]
     if not batch.is_columnar:
         payload.append(encode_rows(batch.rows, pickles=pickles))
     elif flags & _STREAM:
@@ -466,6 +492,10 @@ def _records_to_bytes(batch: Batch, flags: int, size: int, *, pickles: bool) -> 
     else:
         payload.append(memoryview(batch.columns.serialize()))
     return payload
+
+
+def _ints_to_bytes(values: npt.NDArray[np.int64]) -> memoryview:
+    return np.ascontiguousarray(values, "<i8").view(np.uint8).data
 
 
 def _schema_to_bytes(type: TypeInformation | None, schema: pa.Schema | None) -> bytes:

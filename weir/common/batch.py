@@ -6,7 +6,7 @@ become columns.
 """
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import cloudpickle
@@ -18,6 +18,7 @@ from weir.common.inferred_schema import InferredSchema
 from weir.common.ownership import own_rows
 from weir.common.row import rows_of
 from weir.common.typeinfo import RowTypeInfo, TypeInformation
+from weir.common.watermarks import Watermarks
 
 Timestamps = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
@@ -29,10 +30,13 @@ class Batch:
     ``is_columnar`` tells the form in which the records were made. The other form is a conversion,
     which never takes its place: a record does not depend on earlier readers of the batch.
 
+    ``watermarks`` are those between the records. Slicing, ``share`` and ``concat`` keep them; a
+    batch that is made of others in any other way has none unless its maker places them.
+
     Shape: ``timestamps`` is None or holds one int64 per record, milliseconds since the epoch.
     """
 
-    __slots__ = ("_columns", "_rows", "_size", "is_columnar", "timestamps", "type")
+    __slots__ = ("_columns", "_rows", "_size", "is_columnar", "timestamps", "type", "watermarks")
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Batch:
         columns: pa.RecordBatch | None = None,
         type: TypeInformation | None = None,
         timestamps: Timestamps | None = None,
+        watermarks: Watermarks | None = None,
     ) -> None:
         self._rows = rows
         self._columns = columns
@@ -48,6 +53,7 @@ class Batch:
         self.is_columnar = columns is not None
         self.type = type
         self.timestamps = timestamps
+        self.watermarks = watermarks
 
     @classmethod
     def of_rows(
@@ -55,9 +61,10 @@ class Batch:
         rows: list[Any],
         type: TypeInformation | None = None,
         timestamps: Timestamps | None = None,
+        watermarks: Watermarks | None = None,
     ) -> Self:
         """A batch over Python objects; the list is taken over, not copied."""
-        return cls(rows=rows, type=type, timestamps=timestamps)
+        return cls(rows=rows, type=type, timestamps=timestamps, watermarks=watermarks)
 
     @classmethod
     def of_columns(
@@ -65,9 +72,10 @@ class Batch:
         columns: pa.RecordBatch,
         type: TypeInformation | None = None,
         timestamps: Timestamps | None = None,
+        watermarks: Watermarks | None = None,
     ) -> Self:
         """A batch over Arrow columns. A ``type`` that is no row type reads the only column."""
-        return cls(columns=columns, type=type, timestamps=timestamps)
+        return cls(columns=columns, type=type, timestamps=timestamps, watermarks=watermarks)
 
     def __len__(self) -> int:
         return len(self._rows) if self._rows is not None else int(self.columns.num_rows)
@@ -126,12 +134,47 @@ class Batch:
             columns=None if self._columns is None else self._columns.slice(start, stop - start),
             type=self.type,
             timestamps=None if self.timestamps is None else self.timestamps[start:stop],
+            watermarks=None if self.watermarks is None else self.watermarks.within(start, stop),
         )
         part.is_columnar = self.is_columnar
         return part
 
+    def marked(self, watermarks: Watermarks | None) -> "Batch":
+        """The same records with these watermarks instead."""
+        if watermarks is self.watermarks:
+            return self
+        made = Batch(
+            rows=self._rows,
+            columns=self._columns,
+            type=self.type,
+            timestamps=self.timestamps,
+            watermarks=watermarks,
+        )
+        made.is_columnar = self.is_columnar
+        return made
+
+    def cut(self) -> "Iterator[tuple[Batch, int | None]]":
+        """The records up to each watermark, which follows them, and the rest, followed by None.
+
+        There may be no records before the first watermark, and none behind the last.
+        """
+        bare, start = self.marked(None), 0
+        if self.watermarks is not None:
+            behind, times_ms = self.watermarks.behind, self.watermarks.times_ms
+            for stop, time_ms in zip(behind.tolist(), times_ms.tolist(), strict=True):
+                yield bare.slice(start, stop), time_ms
+                start = stop
+        if start < len(self):
+            yield bare.slice(start, len(self)), None
+
+    def share(self, indices: Indices) -> "Batch":
+        """The records at these ascending positions, and the watermarks between them."""
+        if self.watermarks is None:
+            return self.take(indices)
+        return self.take(indices).marked(self.watermarks.among(indices))
+
     def take(self, indices: Indices) -> "Batch":
-        """The records at these positions, in that order."""
+        """The records at these positions, in that order, without watermarks."""
         timestamps = None if self.timestamps is None else self.timestamps[indices]
         if self.is_columnar:
             return Batch.of_columns(self.columns.take(pa.array(indices)), self.type, timestamps)
@@ -144,12 +187,15 @@ class Batch:
             return self
         if not self.is_columnar:
             rows = own_rows(self.rows)
-            return self if rows is self.rows else Batch.of_rows(rows, self.type, self.timestamps)
+            if rows is self.rows:
+                return self
+            return Batch.of_rows(rows, self.type, self.timestamps, self.watermarks)
         if self.type is None and not any(
             pa.types.is_nested(kind) for kind in self.columns.schema.types
         ):
             return self
-        return Batch.of_columns(self.columns, self.type, self.timestamps)  # Makes its own rows.
+        # Makes its own rows.
+        return Batch.of_columns(self.columns, self.type, self.timestamps, self.watermarks)
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} {'columnar' if self.is_columnar else 'row'} records)"
@@ -163,10 +209,12 @@ def concat(batches: Sequence[Batch]) -> Batch:
         if first.timestamps is None
         else np.concatenate([b.timestamps for b in batches if b.timestamps is not None])
     )
+    watermarks = Watermarks.joined([(len(b), b.watermarks) for b in batches])
     if first.is_columnar:
         columns = pa.concat_batches([b.columns for b in batches])
-        return Batch.of_columns(columns, first.type, timestamps)
-    return Batch.of_rows([row for b in batches for row in b.rows], first.type, timestamps)
+        return Batch.of_columns(columns, first.type, timestamps, watermarks)
+    rows = [row for b in batches for row in b.rows]
+    return Batch.of_rows(rows, first.type, timestamps, watermarks)
 
 
 def can_concat(one: Batch, other: Batch) -> bool:

@@ -24,7 +24,7 @@ from weir.examples.flights_data import write_flights
 
 CHECKPOINTS_MIN = 10
 KILL_AFTER = 5  # Completed checkpoints; the next one is under way when the worker dies.
-ROWS_PER_SECOND = 10_000  # Some 260 hours of flights a second: windows close all the time.
+ROWS_PER_SECOND = 20_000  # Some 520 hours of flights a second: windows close all the time.
 LOOK_S = 0.1  # Between looks for a checkpoint under way, to kill a worker in the middle of it.
 NEWEST = 20  # Checkpoints: more than there can be between two looks.
 LOOKS_PER_JOB = 5  # Looks at the checkpoints for each look at the job and its attempts.

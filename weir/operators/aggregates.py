@@ -137,24 +137,37 @@ class CombineOperator(Operator):
         self._skip = 0
         self._next_skip = self.SLICES_SKIPPED
 
+    @property
+    def carries_watermarks(self) -> bool:
+        """Always: the row of a group stands where the group's first row stood."""
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Combine a slice."""
-        self.ctx.output.emit(Batch.of_columns(self.combined(batch)))
+        self.ctx.output.emit(self.combined(batch))
 
     def group_columns(self, batch: Batch) -> tuple[list[pa.Array], list[str]]:
         """The columns by which rows are grouped, and their names: the key columns."""
         return self._selector.columns_of(batch), list(self._selector.column_names)
 
-    def combined(self, batch: Batch) -> pa.RecordBatch:
+    def kept_apart(self, batch: Batch, columns: list[pa.Array]) -> list[pa.Array]:
+        """Further columns by which rows are grouped, and which are not passed on: none."""
+        return []
+
+    def combined(self, batch: Batch) -> Batch:
         """The slice as rows of parts."""
         records = self.columns_of(batch)
         columns, names = self.group_columns(batch)
         partial = raw_parts(records, self._parts, self.ctx.name)
-        groups = self._groups(columns)
-        if groups is not None and all(_sums_fit(p, groups) for p in partial):
+        groups = self._groups([*columns, *self.kept_apart(batch, columns)])
+        watermarks = batch.watermarks
+        if groups is not None and all(sums_fit(p, groups) for p in partial):
+            if watermarks is not None:
+                groups = groups.in_order
+                watermarks = watermarks.among(groups.first_rows)
             columns = [column.take(pa.array(groups.first_rows)) for column in columns]
             partial = [merge_rows(p, groups) for p in partial]
-        return part_batch(columns, names, partial)
+        return Batch.of_columns(part_batch(columns, names, partial), watermarks=watermarks)
 
     def _groups(self, columns: list[pa.Array]) -> Groups | None:
         if self._skip:
@@ -178,6 +191,11 @@ class RunningAggregateOperator(Operator):
         self._reader = PartReader(parts_of(specs))
         self._table: PartTable | None = None
 
+    @property
+    def carries_watermarks(self) -> bool:
+        """Always: a key's aggregates of the slice stand where its first row stood."""
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Merge a slice and emit the aggregates of its keys."""
         columns = batch.columns
@@ -191,7 +209,8 @@ class RunningAggregateOperator(Operator):
         names = [*self._selector.column_names, *(spec.name for spec in self._specs)]
         timestamps = None if batch.timestamps is None else batch.timestamps[rows]
         result = pa.RecordBatch.from_arrays([*shown, *made], names=names)
-        self.ctx.output.emit(Batch.of_columns(result, timestamps=timestamps))
+        watermarks = None if batch.watermarks is None else batch.watermarks.among(rows)
+        self.ctx.output.emit(Batch.of_columns(result, timestamps=timestamps, watermarks=watermarks))
 
 
 class PartColumn(NamedTuple):
@@ -333,7 +352,7 @@ class PartTable:
             UserError: A sum has; the message names its key.
         """
         # The sign of a sum that wrapped around is that of neither of its terms.
-        if not ((before ^ merged) & (values ^ merged) < 0).any() and _sums_fit(rows, groups):
+        if not ((before ^ merged) & (values ^ merged) < 0).any() and sums_fit(rows, groups):
             return
         outside = _outside(rows.values, groups, before)
         if not len(outside):
@@ -358,31 +377,36 @@ class PartTable:
 
     def results(self, slots: "Slots", specs: Sequence[AggregateSpec]) -> list[pa.Array]:
         """The aggregates of these slots, one column per aggregate."""
-        gathered: dict[Part, Values] = {}
+        parts = parts_of(specs)
+        return aggregates_of(
+            [PartColumn(p, self._columns[p].gather(slots), self._own_types[p]) for p in parts],
+            specs,
+        )
 
-        def values_of(kind: str, column: str) -> Values:
-            part = Part(kind, column)
-            if part not in gathered:
-                gathered[part] = self._columns[part].gather(slots)
-            return gathered[part]
 
-        made: list[pa.Array] = []
-        for spec in specs:
-            match spec.function:
-                case "count":
-                    made.append(pa.array(values_of("count", spec.column)))
-                case "mean":
-                    counts = values_of("count", spec.column)
-                    empty = counts == 0
-                    mean = values_of("sum", spec.column) / np.where(empty, 1, counts)
-                    made.append(pa.array(mean, pa.float64(), mask=empty))
-                case kind:
-                    empty = values_of("seen", spec.column) == 0
-                    mask = empty if empty.any() else None
-                    array = pa.array(values_of(kind, spec.column), mask=mask)
-                    own = self._own_types[Part(kind, spec.column)]
-                    made.append(array if kind == "sum" else _restored(array, own))
-        return made
+def aggregates_of(parts: Sequence[PartColumn], specs: Sequence[AggregateSpec]) -> list[pa.Array]:
+    """The aggregates that parts make, one column per aggregate.
+
+    Shape: per part n values -> per aggregate n values.
+    """
+    columns = {p.part: p for p in parts}
+    made: list[pa.Array] = []
+    for spec in specs:
+        match spec.function:
+            case "count":
+                made.append(pa.array(columns[Part("count", spec.column)].values))
+            case "mean":
+                counts = columns[Part("count", spec.column)].values
+                empty = counts == 0
+                sums = columns[Part("sum", spec.column)].values
+                mean = sums / np.where(empty, 1, counts)
+                made.append(pa.array(mean, pa.float64(), mask=empty))
+            case kind:
+                empty = columns[Part("seen", spec.column)].values == 0
+                rows = columns[Part(kind, spec.column)]
+                array = pa.array(rows.values, mask=empty if empty.any() else None)
+                made.append(array if kind == "sum" else _restored(array, rows.own_type))
+    return made
 
 
 def raw_parts(columns: pa.RecordBatch, parts: Sequence[Part], operator: str) -> list[PartColumn]:
@@ -491,7 +515,7 @@ def merge_rows(rows: PartColumn, groups: Groups) -> PartColumn:
     return PartColumn(rows.part, merged, rows.own_type)
 
 
-def _sums_fit(rows: PartColumn, groups: Groups) -> bool:
+def sums_fit(rows: PartColumn, groups: Groups) -> bool:
     """Whether no sum of a group's rows leaves 64 bits; always True for other parts."""
     values = rows.values
     if rows.part.kind != "sum" or values.dtype != np.int64 or groups.is_identity:

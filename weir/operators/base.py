@@ -33,10 +33,16 @@ class Output(Protocol):
     """The outputs of an operator; order is kept within each target."""
 
     def emit(self, batch: Batch) -> None:
-        """Send records to the main output. Empty batches are dropped."""
+        """Send records to the main output, with the watermarks between them.
+
+        Side outputs get the last of these watermarks. Of an empty batch only that is sent.
+        """
 
     def emit_side(self, tag: str, batch: Batch) -> None:
-        """Send records to the side output with this tag."""
+        """Send records to the side output with this tag, with the watermarks between them.
+
+        The main output has to get these watermarks, or a later one, as well.
+        """
 
     def emit_watermark(self, timestamp_ms: int) -> None:
         """Emit the watermark: no record at or below this event time follows."""
@@ -117,6 +123,16 @@ class Operator(ABC):
         """Prepare for the first batch; ``ctx.state`` already holds the restored state."""
         self.ctx = ctx
         self.columns_of = ColumnReader(ctx.label)
+
+    @property
+    def carries_watermarks(self) -> bool:
+        """Whether ``on_batch`` takes batches with watermarks between their records.
+
+        Such an operator decides by the watermark at each record's place, and passes all watermarks
+        on, none before a record that came before it. To the others ``on_batch`` and
+        ``on_watermark`` bring a batch cut at its watermarks.
+        """
+        return False
 
     @abstractmethod
     def on_batch(self, batch: Batch, input_index: int) -> None:

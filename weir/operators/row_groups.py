@@ -21,6 +21,14 @@ class Groups:
     first_rows: Indices
 
     @property
+    def in_order(self) -> "Groups":
+        """The same groups, numbered in the order of their first rows."""
+        order = np.argsort(self.first_rows)
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order))
+        return Groups(number[self.codes], self.first_rows[order])
+
+    @property
     def is_identity(self) -> bool:
         """Whether every row is a group of its own."""
         return len(self.codes) == len(self.first_rows)

@@ -9,6 +9,10 @@ assigned again.
 Operators whose functions can ask for the watermark keep it in their snapshot, and those with a
 policy for bad records the number of these; the others have no state. With a policy records are
 processed in a loop that goes on behind a bad one.
+
+Functions whose records are known to come from which carry the watermarks between them: the records
+made of one stand where it stood. Where bad records go to a side output, slices are cut instead, so
+that each of these comes out before the watermark that followed it.
 """
 
 import copy
@@ -85,6 +89,11 @@ class CallOperator(FunctionOperator):
     """Calls a function of one record, for each record of a slice in order."""
 
     call: Callable[[Any], Any]
+
+    @property
+    def carries_watermarks(self) -> bool:
+        """Unless bad records are told apart, which may go to a side output."""
+        return self.bad is None
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice."""
@@ -164,7 +173,7 @@ class MapOperator(CallOperator):
 
     def made(self, batch: Batch, returned: list[Any]) -> Batch:
         """The records with their times."""
-        return self._hand_over.batch(returned, batch.timestamps)
+        return self._hand_over.batch(returned, batch.timestamps).marked(batch.watermarks)
 
     def apply_one(self, row: Any) -> Any:
         """The record made of one."""
@@ -190,7 +199,7 @@ class FilterOperator(CallOperator):
 
     def made(self, batch: Batch, returned: list[int]) -> Batch:
         """The records that stay; the batch itself if all do."""
-        return batch if len(returned) == len(batch) else batch.take(np.array(returned, np.int64))
+        return batch if len(returned) == len(batch) else batch.share(np.array(returned, np.int64))
 
     def apply_one(self, row: Any) -> bool:
         """Whether a record stays."""
@@ -216,18 +225,23 @@ class FlatMapOperator(CallOperator):
         super().open(ctx)
 
     def apply(self, batch: Batch, left: Iterator[Any]) -> list[list[Any]]:
-        """The records made of each record; in one list if there are no times to keep."""
+        """The records made of each record; in one list if no times or watermarks are to be kept."""
         flat_map, of_all = self.call, self._hand_over.of_all
-        if batch.timestamps is None:
+        if batch.timestamps is None and batch.watermarks is None:
             return [of_all(flat_map, left)]
         return [of_all(flat_map, (row,)) for row in left]
 
     def made(self, batch: Batch, returned: list[list[Any]]) -> Batch:
         """All records, each with the time of the record it was made of."""
-        if batch.timestamps is None:
+        if batch.timestamps is None and batch.watermarks is None:
             return self._hand_over.batch(returned[0])
-        timestamps = np.repeat(batch.timestamps, list(map(len, returned)))
-        return self._hand_over.batch(list(chain.from_iterable(returned)), timestamps)
+        counts = list(map(len, returned))
+        timestamps = None if batch.timestamps is None else np.repeat(batch.timestamps, counts)
+        made = self._hand_over.batch(list(chain.from_iterable(returned)), timestamps)
+        if batch.watermarks is None:
+            return made
+        ends = np.cumsum([0, *counts])
+        return made.marked(batch.watermarks.moved(ends[batch.watermarks.behind]))
 
     def apply_one(self, row: Any) -> list[Any]:
         """All records made of one."""
@@ -356,6 +370,11 @@ class MapBatchesOperator(FunctionOperator):
         self._output_type = output_type
         self._columns = columns
 
+    @property
+    def carries_watermarks(self) -> bool:
+        """Always: a row stands where that of its number stood."""
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Map a slice."""
         mapped = _checked(self.ctx.name, _call(self, self._map, self._given(batch)), "map_batches")
@@ -364,7 +383,8 @@ class MapBatchesOperator(FunctionOperator):
                 f"{self.ctx.name!r} made {mapped.num_rows} rows of {len(batch)}; a function that "
                 "changes the number of rows belongs in filter_batches or flat_map_batches"
             )
-        self.ctx.output.emit(declared(self.ctx, mapped, self._output_type, batch.timestamps))
+        made = declared(self.ctx, mapped, self._output_type, batch.timestamps)
+        self.ctx.output.emit(made.marked(batch.watermarks))
 
     def _given(self, batch: Batch) -> pa.RecordBatch:
         """The columns that the function gets."""
@@ -387,18 +407,24 @@ class FilterBatchesOperator(FunctionOperator):
         own = self.function
         self._filter = own.filter if isinstance(own, FilterFunction) else own
 
+    @property
+    def carries_watermarks(self) -> bool:
+        """Always."""
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Filter a slice."""
         columns = self.columns_of(batch)
         kept = np.flatnonzero(self._mask(_call(self, self._filter, columns), len(batch)))
         if len(kept) == len(batch):
             self.ctx.output.emit(batch)
-        elif len(kept):
+        else:
             self.ctx.output.emit(
                 Batch.of_columns(
                     columns.take(pa.array(kept)),
                     batch.type,
                     None if batch.timestamps is None else batch.timestamps[kept],
+                    None if batch.watermarks is None else batch.watermarks.among(kept),
                 )
             )
 

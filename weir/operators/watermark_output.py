@@ -1,8 +1,13 @@
-"""Output of watermarks from the operator that makes them: after its records, never decreasing."""
+"""Output of watermarks from the operator that makes them: after its records, never decreasing.
+
+Watermarks within a slice go with its records, which are not cut for them (``Watermarks``): an hour
+of event time may have a few records only, and cost less than a batch.
+"""
 
 import numpy as np
 
-from weir.common.batch import Batch, Timestamps
+from weir.common.batch import Batch, Indices, Timestamps
+from weir.common.watermarks import Watermarks
 from weir.operators.base import Output
 from weir.protocol.elements import MIN_WATERMARK_MS
 
@@ -55,13 +60,25 @@ class WatermarkOutput:
             reached = np.minimum(reached, most_ms + 1)
         before = (self.emitted_ms + 1) // resolution_ms
         passed = np.maximum(reached // resolution_ms, before)
-        start = 0
-        for row in np.flatnonzero(np.diff(passed, prepend=before)).tolist():
-            self.emit(batch.slice(start, row + 1), int(reached[row]) - 1)
-            start = row + 1
-        if start < len(batch):
-            self.emit(batch.slice(start, len(batch)), int(reached[-1]) - 1)
+        rows = np.flatnonzero(np.diff(passed, prepend=before))
+        if len(rows) and rows[0] < len(batch) - 1:
+            self._emit_within(batch, rows, reached)
+        else:
+            self.emit(batch, int(reached[-1]) - 1)
         return last_ms
+
+    def _emit_within(self, batch: Batch, rows: Indices, reached: Timestamps) -> None:
+        """Emit a slice with watermarks one millisecond below ``reached``, behind these rows.
+
+        The last record has one behind it too, if that is higher.
+        """
+        last = len(batch) - 1
+        if rows[-1] < last and reached[rows[-1]] < reached[last]:
+            rows = np.append(rows, last)
+        times_ms = reached[rows] - 1
+        self.emitted_ms = int(times_ms[-1])
+        self.is_idle = False
+        self._output.emit(batch.marked(Watermarks(rows + 1, times_ms)))
 
     def advance(self, watermark_ms: int) -> None:
         """Emit the watermark if it is a higher one."""

@@ -69,10 +69,16 @@ class WatermarkOperator(Operator):
         """Keep the watermark in the snapshot."""
         self._saved.save(self._out.emitted_ms)
 
+    @property
+    def carries_watermarks(self) -> bool:
+        """Always: the watermarks of others end here."""
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Pass the records on with their time, then the watermark that follows from them."""
         if not len(batch):
             return
+        batch = batch.marked(None)
         if self._strategy.idle_timeout_ms is not None:
             self._last_record_ms = self.ctx.clock.now_ms()
         if self._silent:

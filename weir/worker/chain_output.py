@@ -1,7 +1,8 @@
 """Outputs of an operator: the operators chained behind it and the gates of its outgoing edges.
 
 Inside a chain, emitting is a call: the next operator runs at once on the same batch. Watermarks and
-idleness go to all consumers of the operator, side outputs included.
+idleness go to all consumers of the operator, side outputs included. A batch with watermarks between
+its records is cut there for an operator that does not carry them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +29,27 @@ class Targets:
         if count > 1 and not self.reuse:  # Before the first one may change its records.
             batches[1:] = [batch.copied() for _ in batches[1:]]
         for (operator, input_index), part in zip(self.chained, batches, strict=False):
-            operator.on_batch(part, input_index)
+            if part.watermarks is None or operator.carries_watermarks:
+                operator.on_batch(part, input_index)
+            else:
+                _give_cut(operator, part, input_index)
         for gate, part in zip(self.gates, batches[len(self.chained) :], strict=True):
             gate.emit(part)
+
+    def emit_watermark(self, timestamp_ms: int) -> None:
+        """Send a watermark to all consumers."""
+        for operator, _ in self.chained:
+            operator.on_watermark(timestamp_ms)
+        for gate in self.gates:
+            gate.broadcast(Watermark(timestamp_ms))
+
+
+def _give_cut(operator: Operator, batch: Batch, input_index: int) -> None:
+    for records, watermark_ms in batch.cut():
+        if len(records):
+            operator.on_batch(records, input_index)
+        if watermark_ms is not None:
+            operator.on_watermark(watermark_ms)
 
 
 @dataclass(slots=True)
@@ -46,6 +65,11 @@ class ChainOutput:
         if count := len(batch):
             self.records += count
             self.main.emit(batch)
+            if batch.watermarks is not None:
+                for targets in self.side.values():
+                    targets.emit_watermark(batch.watermarks.last_ms)
+        elif batch.watermarks is not None:
+            self.emit_watermark(batch.watermarks.last_ms)
 
     def emit_side(self, tag: str, batch: Batch) -> None:
         """Send records to a side output; without a consumer they are dropped, as in Flink."""
@@ -55,10 +79,7 @@ class ChainOutput:
     def emit_watermark(self, timestamp_ms: int) -> None:
         """Send a watermark to all consumers."""
         for targets in (self.main, *self.side.values()):
-            for operator, _ in targets.chained:
-                operator.on_watermark(timestamp_ms)
-            for gate in targets.gates:
-                gate.broadcast(Watermark(timestamp_ms))
+            targets.emit_watermark(timestamp_ms)
 
     def emit_idle(self) -> None:
         """Tell all consumers that event time should not wait for this operator."""

@@ -10,13 +10,17 @@ All of this belongs to the loop thread.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from weir.channels.credit import ReceiverCredit, SenderCredit
 from weir.common.batch import Batch, can_concat, concat
+from weir.common.watermarks import Watermarks
 from weir.config import ChannelConfig
 from weir.graph.physical import Channel
 from weir.ids import ChannelId
-from weir.protocol.elements import MIN_WATERMARK_MS, Element, Records
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS, Element, Records, Watermark
 from weir.worker.partitioners import Partitioner
 from weir.worker.ports import Transport
 
@@ -64,6 +68,8 @@ class InputGates:
         ]
         self.channels = {channel.id: channel for gate in self.gates for channel in gate}
         self._batch_bytes = config.batch_credit_bytes
+        # Whether batches are cut at the watermarks between their records, which become elements.
+        self.cuts_at_watermarks = True
         self._turn: deque[InputChannel] = deque()
         self._transport = transport
         self._live = len(self.channels)
@@ -91,13 +97,13 @@ class InputGates:
                 continue
             element = channel.queue.popleft()
             if type(element) is Records:
-                charge = self._batch_bytes
-                if element.count > rows_max:
-                    element, rest = _split(element, rows_max)
-                    channel.queue.appendleft(rest)
-                    charge = 0  # Granted with the rest.
-                if grant := channel.credit.on_consumed(element.size + charge):
-                    self._transport.grant(channel.id, grant)
+                element, *rest = _parts(element, rows_max, cuts=self.cuts_at_watermarks)
+                channel.queue.extendleft(reversed(rest))
+                if type(element) is Records:
+                    # The batch's own charge is granted with its last records.
+                    charge = 0 if rest and type(rest[-1]) is Records else self._batch_bytes
+                    if grant := channel.credit.on_consumed(element.size + charge):
+                        self._transport.grant(channel.id, grant)
             self._offer(channel)
             return channel, element
         return None
@@ -126,10 +132,46 @@ class InputGates:
         live = (c.watermark_ms for c in self.channels.values() if not c.ended and not c.idle)
         return min(live, default=None)
 
+    def combined(
+        self, channel: InputChannel, watermarks: Watermarks, above_ms: int
+    ) -> Watermarks | None:
+        """The combined watermarks at the places of those in a batch that the channel delivers.
+
+        Only those above ``above_ms``, the combined watermark so far, each above the one before. The
+        channel's own watermark is then the last of the batch.
+        """
+        own_ms = np.maximum.accumulate(np.maximum(watermarks.times_ms, channel.watermark_ms))
+        channel.watermark_ms = int(own_ms[-1])
+        others = (
+            other.watermark_ms
+            for other in self.channels.values()
+            if other is not channel and not other.ended and not other.idle
+        )
+        return watermarks.risen(np.minimum(own_ms, min(others, default=MAX_WATERMARK_MS)), above_ms)
+
     def _offer(self, channel: InputChannel) -> None:
         if channel.queue and not channel.blocked and not channel.ready:
             channel.ready = True
             self._turn.append(channel)
+
+
+def _parts(records: Records, rows_max: int, *, cuts: bool) -> list[Element]:
+    """A batch as elements of which the first is due, and the others take its place in the queue.
+
+    The first has at most ``rows_max`` records, and if ``cuts`` no watermark between them.
+    """
+    batch: Batch = records.payload
+    watermarks = batch.watermarks if cuts else None
+    if watermarks is None or (stop := int(watermarks.behind[0])) > rows_max:
+        return [records] if records.count <= rows_max else [*_split(records, rows_max)]
+    watermark = Watermark(int(watermarks.times_ms[0]))
+    if not stop:
+        rest = replace(records, payload=batch.marked(watermarks.rest))
+        return [watermark, rest]
+    if stop == records.count:
+        return [replace(records, payload=batch.marked(None)), watermark]
+    first, rest = _split(records, stop)
+    return [replace(first, payload=first.payload.marked(None)), watermark, rest]
 
 
 def _split(records: Records, rows: int) -> tuple[Records, Records]:
@@ -179,20 +221,28 @@ class OutputGate:
         return self._batches_waiting > 0
 
     def emit(self, batch: Batch) -> None:
-        """Send every channel its share of the batch, order kept."""
+        """Send every channel its share of the batch, order kept, and all its watermarks."""
         self.records_out += len(batch)
+        without_share = set() if batch.watermarks is None else set(range(len(self.channels)))
         for index, part in self._partitioner.split(batch):
+            without_share.discard(index)
             channel = self.channels[index]
             for piece in _pieces(part, self._rows_max, self._bytes_max):
                 channel.overdraft.append(piece)
                 self._batches_waiting += 1
             self._flush(channel)
+        if batch.watermarks is not None:
+            for index in without_share:
+                self._send(self.channels[index], Watermark(batch.watermarks.last_ms))
 
     def broadcast(self, element: Element) -> None:
         """Copy a control element to every channel, behind its waiting elements."""
         for channel in self.channels:
-            channel.overdraft.append(element)
-            self._flush(channel)
+            self._send(channel, element)
+
+    def _send(self, channel: OutputChannel, element: Element) -> None:
+        channel.overdraft.append(element)
+        self._flush(channel)
 
     def granted(self, channel_index: int, size: int) -> None:
         """Credit for ``size`` bytes more came from the receiver."""

@@ -1,7 +1,8 @@
 """Partitioners, which choose the channel of an output gate for each record.
 
 Every partitioner turns a batch into ``(channel index, batch)`` pairs: each record goes to exactly
-one channel (to all of them under broadcast), and records for one channel keep their order.
+one channel (to all of them under broadcast), and records for one channel keep their order, and the
+watermarks between them.
 """
 
 from collections.abc import Iterator
@@ -76,8 +77,7 @@ class RoundRobin:
             yield 0, batch
             return
         for offset in range(min(n, count)):
-            share = batch if count == 1 else batch.take(np.arange(offset, count, n))
-            yield (self._next + offset) % n, share
+            yield (self._next + offset) % n, batch.share(np.arange(offset, count, n))
         self._next = (self._next + count) % n
 
 
@@ -117,7 +117,7 @@ class ByKey:
         shares = partition_indices(groups, self._max_parallelism, self._parallelism)
         for target, indices in enumerate(shares):
             if len(indices):
-                yield target, batch if len(indices) == len(batch) else batch.take(indices)
+                yield target, batch if len(indices) == len(batch) else batch.share(indices)
 
 
 class Custom:
@@ -151,4 +151,4 @@ def _by_target(batch: Batch, targets: "np.typing.NDArray[np.int64]") -> Iterator
         yield int(present[0]), batch
         return
     for target in present.tolist():
-        yield target, batch.take(np.flatnonzero(targets == target))
+        yield target, batch.share(np.flatnonzero(targets == target))

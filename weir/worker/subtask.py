@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from weir.common.batch import Batch
 from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.fault_points import reach
@@ -276,13 +277,24 @@ class Subtask:
             self._records_in += element.count
             clock = self._clock
             worked, started = clock.thread_ns(), clock.monotonic_ns()
-            self._head.on_batch(element.payload, self._input_indexes[channel.gate_index])
+            batch = self._combined(channel, element.payload)
+            self._head.on_batch(batch, self._input_indexes[channel.gate_index])
             work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
             self._slice.measured(element.count, work_ns, elapsed_ns)
             channel.idle = False
         else:
             self._on_control(channel, element)
         return Progress.WORKED
+
+    def _combined(self, channel: InputChannel, batch: Batch) -> Batch:
+        """The batch with the watermarks of all inputs in place of the channel's own."""
+        if batch.watermarks is None:
+            return batch
+        combined = self.inputs.combined(channel, batch.watermarks, self._watermark_ms)
+        self._was_idle = False
+        if combined is not None:
+            self._watermark_ms = combined.last_ms
+        return batch.marked(combined)
 
     def _on_control(self, channel: InputChannel, element: Element) -> None:
         assert self._handler is not None
@@ -508,7 +520,18 @@ class Subtask:
 
     def start(self, details: dict[str, object]) -> None:
         """State is restored: begin to take input."""
+        self.inputs.cuts_at_watermarks = not self._carries_watermarks
         self._change(SubtaskStatus.RUNNING, details)
+
+    @property
+    def _carries_watermarks(self) -> bool:
+        """Whether the head takes batches with watermarks between their records.
+
+        It does not where any operator of the chain may have work at a watermark and does not take
+        such batches itself: that work comes before the next record.
+        """
+        firing = (operator for operator, _ in self._pending_slices)
+        return all(operator.carries_watermarks for operator in (self._head, *firing))
 
     def _change(self, status: SubtaskStatus, details: dict[str, object] | None = None) -> None:
         self.status = status

@@ -5,6 +5,7 @@ from dataclasses import replace
 from tests.programs.generate.fragments import behind, under_key
 from tests.programs.generate.growing import Growing
 from tests.programs.generate.stateless import keep_some
+from tests.programs.generate.windows import late_stream
 from tests.programs.model import Order, Stream, Time
 
 
@@ -53,14 +54,23 @@ def columns(growing: Growing, stream: Stream) -> None:
     if stream.value == "int":
         specs += ', total=("v", "sum"), mean=("v", "mean")'
     text = f'{stream.name}.key_by("k")'
-    if stream.time is not Time.NONE and stream.late_free:
+    if stream.time is Time.EXACT or (stream.time is not Time.NONE and stream.late_free):
+        text += ".window(TumblingEventTimeWindows.of(1_000))"
+        is_late = not stream.late_free
+        late = growing.next_number() if is_late and growing.flip() else None
+        side = ""
+        if late is not None:
+            text += f'.side_output_late_data(OutputTag("late-{late}"))'
+            side = f'\ns{late} = w{number}.get_side_output(OutputTag("late-{late}"))'
         growing.add(
-            f"s{number} = {text}.window(TumblingEventTimeWindows.of(1_000))"
-            f".aggregate_batches({specs})"
-            ".map(lambda r: (r.k, r.window_start, tuple(r)))",
+            f"w{number} = {text}.aggregate_batches({specs})\n"
+            f"s{number} = w{number}.map(lambda r: (r.k, r.window_start, tuple(r))){side}",
             replace(after, name=f"s{number}", form="tuple", value="any", order=Order.KEY),
             "window-columns",
+            *(["late"] if is_late else []),
         )
+        if late is not None:
+            growing.streams.append(late_stream(stream, late))
         return
     call = growing.pick([f"aggregate_batches({specs})", "count"])
     if call == "count":

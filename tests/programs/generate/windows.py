@@ -88,13 +88,16 @@ def window(growing: Growing, stream: Stream) -> None:
     after = replace(after, name=f"s{number}", form=form, value=value)
     growing.add(f"{made}s{number} = {text}{side}", after, "window", f"window-{kind}", *tags)
     if side:
-        growing.streams.append(
-            replace(
-                stream,
-                name=f"s{late}",
-                order=Order.KEY,
-                time=Time.NONE,
-                parallelism=None,
-                is_typed=False,
-            )
-        )
+        growing.streams.append(late_stream(stream, late))
+
+
+def late_stream(stream: Stream, number: int) -> Stream:
+    """The records of a stream that came too late for a window of it."""
+    return replace(
+        stream,
+        name=f"s{number}",
+        order=Order.KEY,
+        time=Time.NONE,
+        parallelism=None,
+        is_typed=False,
+    )

@@ -6,6 +6,7 @@ import threading
 import tracemalloc
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from weir.channels.framing import (
 )
 from weir.common.batch import Batch
 from weir.common.typeinfo import Types
+from weir.common.watermarks import Watermarks
 from weir.errors import ChannelError, ConfigError, SchemaError
 from weir.ids import AttemptNumber, ChannelId, CheckpointId
 from weir.protocol.elements import (
@@ -88,6 +90,14 @@ def of_columns(columns: pa.RecordBatch, times: list[int] | None = None) -> Recor
     return Records(Batch.of_columns(columns, None, timestamps), columns.num_rows, 200)
 
 
+def marked(element: Records, *marks: tuple[int, int]) -> Records:
+    """The same with watermarks: places and times."""
+    places, times = zip(*marks, strict=True)
+    batch: Batch = element.payload
+    watermarks = Watermarks(np.array(places), np.array(times))
+    return replace(element, payload=batch.marked(watermarks))
+
+
 def plain(element: Element) -> object:
     """An element as something that compares by value."""
     if not isinstance(element, Records):
@@ -95,7 +105,10 @@ def plain(element: Element) -> object:
     batch: Batch = element.payload
     times = None if batch.timestamps is None else batch.timestamps.tolist()
     face = batch.columns if batch.is_columnar else batch.rows
-    return element.count, element.size, str(batch.type), times, face
+    places = None
+    if batch.watermarks is not None:
+        places = batch.watermarks.behind.tolist(), batch.watermarks.times_ms.tolist()
+    return element.count, element.size, str(batch.type), times, places, face
 
 
 TABLE = pa.record_batch(
@@ -142,6 +155,9 @@ BATCHES: list[Element] = [
     of_columns(TABLE.select(["n"])),
     of_columns(DICTIONARIES, times=[1, 2, 3]),
     of_columns(DICTIONARIES.slice(1, 1)),
+    marked(of_rows([1, 2], times=[-5, 2**62], type=Types.LONG()), (0, -(2**63)), (2, 2**63 - 1)),
+    marked(of_columns(TABLE), (1, 7)),
+    marked(of_columns(DICTIONARIES, times=[1, 2, 3]), (0, 1), (1, 2), (2, 2), (3, 4)),
 ]
 
 
@@ -461,6 +477,8 @@ def test_a_connection_that_ends_within_a_frame_is_seen_to() -> None:
         (FrameType.OBJECT, struct.pack("!IIQ", 5, 1, 0) + bytes(16)),
         (FrameType.OBJECT, struct.pack("!IIQ", 2, 0, 0) + b"]\x94."),
         (FrameType.OBJECT, struct.pack("!IIQ", 0, 0, 0) + b"N."),
+        (FrameType.OBJECT, struct.pack("!IIQQ", 1, 2, 0, 2**63) + bytes(16)),
+        (FrameType.OBJECT, struct.pack("!IIQQ", 1, 2, 0, 1) + bytes(8)),
         (FrameType.SCHEMA, b"\0\0\0\0no schema"),
         (FrameType.HELLO, b""),
         (FrameType.CREDIT, bytes(8)),
@@ -471,6 +489,30 @@ def test_a_payload_that_is_not_what_its_type_says_is_refused(
 ) -> None:
     with pytest.raises(ChannelError, match="channel 7: "):
         decoded([Frame(type, CHANNEL, 0, memoryview(payload))])
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [[(2, 5)], [(-1, 5)], [(1, 5), (1, 6)], [(1, 5), (0, 6)], [(0, 5), (1, 4)]],
+    ids=["behind all", "before all", "one place", "places descend", "times descend"],
+)
+def test_watermarks_out_of_order_are_refused(marks: list[tuple[int, int]]) -> None:
+    data = joined(encoder().encode(marked(of_rows([1]), *marks)))
+    with pytest.raises(ChannelError, match="channel 7: the watermarks of a batch are out of order"):
+        decoded(frame_decoder().feed(data))
+
+
+def test_watermarks_stay_at_their_places_over_several_frames() -> None:
+    """One frame takes about a third of the batch, and every place is an edge of one in its turn."""
+    table = pa.record_batch({"n": list(range(300))})
+    for place in range(301):
+        sent = marked(of_columns(table), (place, 5), *([(300, 6)] if place < 300 else []))
+        frames = list(
+            frame_decoder(1_000).feed(joined(encoder(frame_bytes_max=1_000).encode(sent)))
+        )
+        assert len(frames) > 2
+        (received,) = decoded(frames)
+        assert plain(received) == plain(sent)
 
 
 def test_damaged_columns_are_refused_at_entry() -> None:

@@ -37,20 +37,31 @@ class ManualClock:
 
 
 class Events:
-    """Everything an operator emitted, in order: rows, ``("side", tag, rows)``, watermarks, idle."""
+    """Everything an operator emitted, in order: rows, ``("side", tag, rows)``, watermarks, idle.
+
+    Batches are cut at the watermarks between their records, as for an operator behind.
+    """
 
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.batches: list[Batch] = []
+        self.whole: list[Batch] = []  # Before they were cut.
 
     def emit(self, batch: Batch) -> None:
-        if len(batch):
-            self.batches.append(batch)
-            self.events.append(("rows", list(batch.rows)))
+        self.whole.append(batch)
+        for records, watermark_ms in batch.cut():
+            if len(records):
+                self.batches.append(records)
+                self.events.append(("rows", list(records.rows)))
+            if watermark_ms is not None:
+                self.emit_watermark(watermark_ms)
 
     def emit_side(self, tag: str, batch: Batch) -> None:
-        if len(batch):
-            self.events.append(("side", tag, list(batch.rows)))
+        for records, watermark_ms in batch.cut():
+            if len(records):
+                self.events.append(("side", tag, list(records.rows)))
+            if watermark_ms is not None:
+                self.events.append(("side watermark", tag, watermark_ms))
 
     def emit_watermark(self, timestamp_ms: int) -> None:
         self.events.append(("watermark", timestamp_ms))

@@ -92,8 +92,11 @@ class Events(Collected):
         self.watermark_ms = MIN_WATERMARK_MS
 
     def emit(self, batch: Batch) -> None:
-        super().emit(batch)
-        self.events += [tuple(row) for row in batch.rows]
+        for records, watermark_ms in batch.cut():  # As for an operator behind.
+            super().emit(records)
+            self.events += [tuple(row) for row in records.rows]
+            if watermark_ms is not None:
+                self.emit_watermark(watermark_ms)
 
     def emit_watermark(self, timestamp_ms: int) -> None:
         assert timestamp_ms >= self.watermark_ms, "a watermark went back"

@@ -198,7 +198,7 @@ def test_what_is_read_is_decoded_and_gives_the_same(
 
     names, narrowed = run()
     assert names == columns
-    monkeypatch.setattr(ParquetSource, "narrowed", lambda self, _: self)
+    monkeypatch.setattr(ParquetSource, "narrowed", lambda self, *_: self)
     names, whole = run()
     assert names is None
     assert narrowed == whole

@@ -20,5 +20,9 @@ class BlackHoleOperator(Operator):
     def __init__(self) -> None:
         self.count = 0
 
+    @property
+    def carries_watermarks(self) -> bool:
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         self.count += len(batch)

@@ -88,6 +88,10 @@ class DeliverOperator(Operator):
     def thaw(self, frozen: Any) -> list[Any]:
         """The rows that ``freeze`` turned into ``frozen``."""
 
+    @property
+    def carries_watermarks(self) -> bool:
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         rows = self.convert(batch)
         if not self.ctx.checkpointing:

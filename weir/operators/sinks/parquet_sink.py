@@ -172,6 +172,10 @@ class ParquetSinkOperator(Operator):
             self._refuse_foreign_output()
         self._sync_moves()
 
+    @property
+    def carries_watermarks(self) -> bool:
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
         columns = self._fit(self.columns_of(batch))
         while columns.num_rows:

@@ -11,8 +11,11 @@ make late records on time; after rescaling the least of all former subtasks' cou
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from weir.common.batch import Batch
 from weir.common.watermark import WatermarkStrategy
+from weir.common.watermarks import Watermarks
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.event_time import WatermarkState
@@ -133,11 +136,20 @@ class SourceWatermarkOperator(Operator):
         """Keep the watermark in the snapshot."""
         self._saved.save(self._reached_ms)
 
+    @property
+    def carries_watermarks(self) -> bool:
+        """Always."""
+        return True
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Pass the records on."""
+        """Pass the records on; of the watermarks between them none is lower than the last."""
         if self._silent:
             self._silent = False
             self.ctx.output.emit_watermark(self._reached_ms)
+        if batch.watermarks is not None:
+            times_ms = np.maximum(batch.watermarks.times_ms, self._reached_ms)
+            batch = batch.marked(Watermarks(batch.watermarks.behind, times_ms))
+            self._reached_ms = int(times_ms[-1])
         self.ctx.output.emit(batch)
 
     def on_watermark(self, timestamp_ms: int) -> None:

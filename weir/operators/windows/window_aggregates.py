@@ -10,6 +10,11 @@ A window is identified by its start and end, and fires and is dropped by its own
 restored into a program whose windows have another size stays beside those. Windows wait in the
 order of their ends, so a watermark costs nothing for windows that it does not end.
 
+A slice with watermarks between its records fires all windows that these end as one batch, which has
+the watermarks between its rows in turn. Windows that the slice begins and ends never have a table
+(``slice_windows``). Where windows that end hold many rows, they fire in portions instead, and the
+watermarks shrink to the last one, behind them; so a slice takes no longer for their sake.
+
 Only this operator decides whether a record is late, per window, by its own watermark: a window
 whose last moment plus the allowed lateness has passed takes no more records. The combiner before
 the exchange merges rows of one key and window of one slice, and holds none back, so merging never
@@ -29,6 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.common.batch import Batch
+from weir.common.watermarks import Ints, Watermarks
 from weir.errors import RestoreError, SchemaError
 from weir.operators.aggregates import (
     EVERY_ROW,
@@ -46,6 +52,13 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.event_time import WatermarkState
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.output_tag import OutputTag
+from weir.operators.windows.slice_windows import (
+    Mask,
+    SliceWindows,
+    are_equal_as_columns,
+    passing_windows,
+    rows_by_window,
+)
 from weir.operators.windows.window_assigners import Bounds, TumblingWindows, old_layout
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 
@@ -54,6 +67,7 @@ WINDOW_END = "window_end"
 # In the metadata of combined batches: the size of their windows. It travels with the records, as
 # the bounds of windows do in state.
 SIZE_MS = b"weir.window.size_ms"
+FIRED_AT_ONCE = 10_000  # Rows of tables; above, windows fire in portions.
 WINDOW_ROWS = 1_000  # A table costs as much as so many rows: about 0.2 ms to fire and drop.
 _DUE = "due"
 _ROWS = Part("count", EVERY_ROW)  # Late records are counted as records, not as rows of parts.
@@ -98,15 +112,32 @@ class WindowCombineOperator(CombineOperator):
         self._windows = windows
         self._metadata = {SIZE_MS: str(windows.size_ms).encode()}
 
-    def combined(self, batch: Batch) -> pa.RecordBatch:
+    def combined(self, batch: Batch) -> Batch:
         """The slice's parts, and the size of its windows."""
-        return super().combined(batch).replace_schema_metadata(self._metadata)
+        made = super().combined(batch)
+        columns = made.columns.replace_schema_metadata(self._metadata)
+        return Batch.of_columns(columns, watermarks=made.watermarks)
 
     def group_columns(self, batch: Batch) -> tuple[list[pa.Array], list[str]]:
         """The key columns and the start of the window."""
         columns, names = super().group_columns(batch)
         starts = self._windows.starts_of(event_times(batch, self.ctx.name))
         return [*columns, pa.array(starts)], [*names, WINDOW_START]
+
+    def kept_apart(self, batch: Batch, columns: list[pa.Array]) -> list[pa.Array]:
+        """The watermarks before rows that came behind the end of their window: these may be late.
+
+        The others are in time, or late for an older watermark, wherever in the slice they stand.
+        """
+        if batch.watermarks is None:
+            return []
+        starts, watermarks = columns[-1].to_numpy(), batch.watermarks
+        windows = SliceWindows.around(starts, self._windows.size_ms, MIN_WATERMARK_MS, watermarks)
+        in_time = windows.in_time()
+        if in_time.all():
+            return []
+        before = np.searchsorted(watermarks.behind, np.arange(len(starts)), "right")
+        return [pa.array(np.where(in_time, 0, before))]
 
 
 class WindowAggregateOperator(Operator):
@@ -156,8 +187,13 @@ class WindowAggregateOperator(Operator):
                     self._add((start, end))
                     heappush(self._unfired, (end, start))  # Perhaps fired: then no row is due.
 
+    @property
+    def carries_watermarks(self) -> bool:
+        """Only with windows that end once: those that wait for late records fire by themselves."""
+        return self._windows.is_event_time and not self._lateness_ms
+
     def on_batch(self, batch: Batch, input_index: int) -> None:
-        """Merge a slice into its windows."""
+        """Merge a slice into its windows, and fire those that end within it."""
         if not len(batch):
             return
         columns, starts, size_ms = self._read(batch)
@@ -165,21 +201,15 @@ class WindowAggregateOperator(Operator):
         if self._schema is None:
             self._know(columns.schema)
         parts = self._reader.read(columns)
-        one_window = bool((starts == starts[0]).all())
-        for start in [int(starts[0])] if one_window else np.unique(starts).tolist():
-            bounds = start, start + size_ms
-            rows = np.flatnonzero(starts == start)
-            if self._is_over(bounds):
-                self._late(batch, parts, rows)
-            elif one_window:
-                self._merge(bounds, keys, parts)
-            else:
-                taken = pa.array(rows)
-                self._merge(
-                    bounds,
-                    [key.take(taken) for key in keys],
-                    [PartColumn(p.part, p.values[rows], p.own_type) for p in parts],
-                )
+        windows = SliceWindows.around(starts, size_ms, self._closed_ms, batch.watermarks)
+        in_time = windows.in_time()
+        if not in_time.all():
+            self._late(batch, parts, np.flatnonzero(~in_time))
+        if batch.watermarks is None:
+            self._merge_windows(keys, parts, windows, in_time)
+        elif not self._fire_within(batch.watermarks, keys, parts, windows, in_time):
+            self._merge_windows(keys, parts, windows, in_time)
+            self.on_watermark(batch.watermarks.last_ms)
 
     def on_watermark(self, timestamp_ms: int) -> None:
         """Note the watermark; the windows that it ends fire in ``advance``."""
@@ -279,6 +309,13 @@ class WindowAggregateOperator(Operator):
         columns = part_batch(keys, self._selector.column_names, parts)
         return columns, starts, self._windows.size_ms
 
+    @property
+    def _closed_ms(self) -> int:
+        """Windows whose last moment is not behind this take no more records."""
+        if not self._windows.is_event_time:
+            return MIN_WATERMARK_MS
+        return max(MIN_WATERMARK_MS, self._watermark - self._lateness_ms)
+
     def _has_ended(self, bounds: Bounds) -> bool:
         """Whether the window's last moment has passed in event time."""
         return self._windows.is_event_time and bounds[1] - 1 <= self._watermark
@@ -292,7 +329,92 @@ class WindowAggregateOperator(Operator):
         counts = next(p.values for p in parts if p.part == _ROWS)
         self.ctx.late_records += int(counts[rows].sum())
         if self._late_tag is not None:
-            self.ctx.output.emit_side(self._late_tag.tag_id, batch.take(rows))
+            self.ctx.output.emit_side(self._late_tag.tag_id, batch.share(rows))
+
+    def _merge_windows(
+        self,
+        keys: Sequence[pa.Array],
+        parts: Sequence[PartColumn],
+        windows: SliceWindows,
+        chosen: Mask,
+    ) -> None:
+        """Merge the chosen rows of a slice into the tables of their windows."""
+        if len(windows) == 1 and chosen.all():
+            self._merge(windows.bounds(0), keys, parts)
+            return
+        rows = np.flatnonzero(chosen)
+        for index, places in rows_by_window(windows.codes[rows]).items():
+            of_window = rows[places]
+            taken = pa.array(of_window)
+            self._merge(
+                windows.bounds(index),
+                [key.take(taken) for key in keys],
+                [PartColumn(p.part, p.values[of_window], p.own_type) for p in parts],
+            )
+
+    def _fire_within(
+        self,
+        watermarks: Watermarks,
+        keys: Sequence[pa.Array],
+        parts: Sequence[PartColumn],
+        windows: SliceWindows,
+        in_time: Mask,
+    ) -> bool:
+        """Merge a slice and fire all windows that its watermarks end, as one batch.
+
+        Returns whether that was done; if not, nothing was.
+        """
+        if self.has_pending or not are_equal_as_columns(keys) or not self._are_known(keys, parts):
+            return False
+        last_ms = max(self._watermark, watermarks.last_ms)
+        ending = [(start, end) for end, start in self._unfired if end - 1 <= last_ms]
+        if sum(self._open[bounds].table.rows for bounds in ending) > FIRED_AT_ONCE:
+            return False
+        passes = windows.has_closed.copy()
+        for index in np.flatnonzero(passes).tolist():
+            passes[index] = windows.bounds(index) not in self._open
+        passing = in_time & passes[windows.codes]
+        fired: list[pa.RecordBatch] = []
+        if passing.any():
+            passed = passing_windows(keys, parts, windows, np.flatnonzero(passing), self._specs)
+            if passed is None:
+                return False
+            fired.append(self._fired_rows(*passed))
+        if not passing.all():
+            self._merge_windows(keys, parts, windows, in_time & ~passing)
+        while self._unfired and self._unfired[0][0] - 1 <= last_ms:
+            end, start = heappop(self._unfired)
+            fired += self._fired_table((start, end))
+            self._drop((start, end))
+        times_ms = np.maximum(watermarks.times_ms, self._watermark)
+        self._watermark = self._until_ms = last_ms
+        self._emit_fired(fired, Watermarks(watermarks.behind, times_ms))
+        return True
+
+    def _are_known(self, keys: Sequence[pa.Array], parts: Sequence[PartColumn]) -> bool:
+        """Whether keys and parts have the types of those in the tables."""
+        key_types, known = self._empty
+        return [key.type for key in keys] == key_types and all(
+            one.own_type == other.own_type for one, other in zip(parts, known, strict=True)
+        )
+
+    def _emit_fired(self, fired: list[pa.RecordBatch], watermarks: Watermarks) -> None:
+        """Emit rows of windows in the order of these, each before the watermark that ended it."""
+        if not fired:
+            self.ctx.output.emit_watermark(watermarks.last_ms)
+            return
+        columns = pa.concat_batches(fired)
+        ends = columns.column(WINDOW_END).to_numpy()
+        order = np.lexsort((columns.column(WINDOW_START).to_numpy(), ends))
+        last_ms = ends[order] - 1
+        behind = np.searchsorted(last_ms, watermarks.times_ms, "right")
+        self.ctx.output.emit(
+            Batch.of_columns(
+                columns.take(pa.array(order)),
+                timestamps=last_ms,
+                watermarks=watermarks.moved(behind),
+            )
+        )
 
     def _merge(self, bounds: Bounds, keys: Sequence[pa.Array], parts: Sequence[PartColumn]) -> None:
         has_ended = self._has_ended(bounds)
@@ -348,6 +470,19 @@ class WindowAggregateOperator(Operator):
         if not len(slots):
             return
         window.table.column(_DUE).scatter(slots, np.uint8(0))
+        timestamps = np.full(len(slots), bounds[1] - 1, np.int64)
+        rows = self._fired_slots(bounds, window, slots)
+        self.ctx.output.emit(Batch.of_columns(rows, timestamps=timestamps))
+
+    def _fired_table(self, bounds: Bounds) -> list[pa.RecordBatch]:
+        """All rows of a window that are due; a restored one may have none."""
+        window = self._open[bounds]
+        slots = np.flatnonzero(window.table.column(_DUE).gather(np.arange(window.table.rows)))
+        return [self._fired_slots(bounds, window, slots)] if len(slots) else []
+
+    def _fired_slots(
+        self, bounds: Bounds, window: PartTable, slots: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
         assert self._schema is not None
         names = self._selector.column_names
         stored = window.table.keys_of(slots)
@@ -360,18 +495,18 @@ class WindowAggregateOperator(Operator):
             ]
         )
         start, end = bounds
-        columns = [
-            *keys,
-            pa.array(np.full(len(slots), start, np.int64)),
-            pa.array(np.full(len(slots), end, np.int64)),
-            *window.results(slots, self._specs),
-        ]
-        shown = [*names, WINDOW_START, WINDOW_END, *(spec.name for spec in self._specs)]
-        self.ctx.output.emit(
-            Batch.of_columns(
-                pa.RecordBatch.from_arrays(columns, names=shown),
-                timestamps=np.full(len(slots), end - 1, np.int64),
-            )
+        windows = np.full(len(slots), start, np.int64), np.full(len(slots), end, np.int64)
+        return self._fired_rows(keys, windows, window.results(slots, self._specs))
+
+    def _fired_rows(
+        self, keys: Sequence[pa.Array], windows: tuple[Ints, Ints], aggregates: Sequence[pa.Array]
+    ) -> pa.RecordBatch:
+        """Rows of windows as they are emitted; ``windows`` has the start and the end for each."""
+        starts, ends = windows
+        names = [*self._selector.column_names, WINDOW_START, WINDOW_END]
+        return pa.RecordBatch.from_arrays(
+            [*keys, pa.array(starts), pa.array(ends), *aggregates],
+            names=[*names, *(spec.name for spec in self._specs)],
         )
 
 
