@@ -6,6 +6,7 @@ watermarks, each of which it follows up before it gets the next records.
 
 import itertools
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,11 @@ from weir.operators.keys import ColumnKeySelector
 from weir.operators.output_tag import OutputTag
 from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.stateless import (
-    FilterBatchesFactory,
-    FilterFactory,
-    FlatMapFactory,
-    MapBatchesFactory,
-    MapFactory,
+    FilterBatchesOperator,
+    FilterOperator,
+    FlatMapOperator,
+    MapBatchesOperator,
+    MapOperator,
 )
 from weir.operators.windows import window_aggregates
 from weir.operators.windows.window_aggregates import WindowAggregateFactory, WindowCombineFactory
@@ -180,11 +181,11 @@ def small_rows(columns: pa.RecordBatch) -> pa.Array:
 
 
 CARRYING = {
-    "map": MapFactory(double),
-    "filter": FilterFactory(is_small),
-    "flat map": FlatMapFactory(some),
-    "map batches": MapBatchesFactory(lambda columns: columns.select(["x"])),
-    "filter batches": FilterBatchesFactory(small_rows),
+    "map": partial(MapOperator, double),
+    "filter": partial(FilterOperator, is_small),
+    "flat map": partial(FlatMapOperator, some),
+    "map batches": partial(MapBatchesOperator, lambda columns: columns.select(["x"])),
+    "filter batches": partial(FilterBatchesOperator, small_rows),
     "behind a source": SourceWatermarkFactory(),
 }
 
@@ -210,7 +211,7 @@ def times_of(harness: Harness) -> list[int]:
 
 
 def test_records_without_times_keep_their_place_in_a_flat_map() -> None:
-    harness = Harness(FlatMapFactory(lambda record: [record] * record), keyed=False)
+    harness = Harness(partial(FlatMapOperator, lambda record: [record] * record), keyed=False)
     watermarks = Watermarks(np.array([0, 2, 3]), np.array([5, 6, 7]))
     whole(harness, [Batch.of_rows([1, 2, 0, 1], watermarks=watermarks)])
     assert told(harness.output.events) == [5, 1, 2, 2, 7, 1, "late"]
@@ -218,8 +219,8 @@ def test_records_without_times_keep_their_place_in_a_flat_map() -> None:
 
 def test_watermarks_outlive_the_records_that_a_filter_drops() -> None:
     for factory in (
-        FilterFactory(lambda record: False),
-        FilterBatchesFactory(lambda c: [False] * 2),
+        partial(FilterOperator, lambda record: False),
+        partial(FilterBatchesOperator, lambda c: [False] * 2),
     ):
         harness = Harness(factory, keyed=False)
         batch = pa.RecordBatch.from_pydict({"x": [1, 2]})
@@ -236,7 +237,9 @@ def test_watermarks_outlive_the_records_that_a_filter_drops() -> None:
 
 def test_slices_are_cut_where_bad_records_are_told_apart() -> None:
     policy = ErrorPolicy("divert", OutputTag("bad"))
-    assert not Harness(MapFactory(double), keyed=False, on_error=policy).operator.carries_watermarks
+    assert not Harness(
+        partial(MapOperator, double), keyed=False, on_error=policy
+    ).operator.carries_watermarks
 
 
 # Windows -------------------------------------------------------------------------------------
