@@ -225,7 +225,7 @@ def test_frames_can_be_read_on_a_plain_network_alone() -> None:
         network = make_network(kind)
         with intercepted(network) as (_, _, between):
             passed = bytes(between.passed)
-        readable = [text in passed for text in (b"WR\x02", b"attempt-2/slot-0")]
+        readable = [text in passed for text in (b"WR\x03", b"attempt-2/slot-0")]
         assert readable == [kind == "plain"] * 2
         credentials = worker_credentials(network, ATTEMPT, 0)
         for secret in filter(None, (credentials.secret, network.slot(0).secret, credentials.key)):

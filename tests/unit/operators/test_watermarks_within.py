@@ -315,7 +315,7 @@ def test_combined_rows_are_late_where_their_records_are(
         else:
             other.watermark(value)
     before, before_cut = _before_marks(one), _before_marks(other)
-    # A watermark goes where no row is left between it and the next.
+    # A watermark goes where combining leaves no row between it and the next.
     assert before == {mark: before_cut[mark] for mark in before}
     assert list(before)[-1:] == list(before_cut)[-1:]
     assert one.ctx.late_records == other.ctx.late_records
@@ -323,12 +323,14 @@ def test_combined_rows_are_late_where_their_records_are(
 
 def _before_marks(harness: Harness) -> dict[int, list[str]]:
     """The rows that came before each watermark."""
-    shown = told(harness.output.events)
-    return {
-        one: sorted(repr(row) for row in shown[:i] if not isinstance(row, Mark))
-        for i, one in enumerate(shown)
-        if isinstance(one, Mark)
-    }
+    rows: list[str] = []
+    before: dict[int, list[str]] = {}
+    for kind, value in harness.output.events:
+        if kind == "rows":
+            rows += map(repr, value)
+        else:
+            before.setdefault(value, sorted(rows))
+    return before
 
 
 def _records_and_watermarks(output: Any) -> Iterable[tuple[str, Any]]:
