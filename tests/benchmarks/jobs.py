@@ -34,9 +34,9 @@ Listener = Callable[[JobEvent], None]
 
 
 @contextmanager
-def spark(master: str = f"local[{PARALLELISM}]") -> Iterator[None]:
+def spark(master: str = f"local[{PARALLELISM}]", slots: int = PARALLELISM) -> Iterator[None]:
     """A Spark context that the jobs within share."""
-    context, owned = submit.open_session(master, PARALLELISM, "weir-benchmarks")
+    context, owned = submit.open_session(master, slots, "weir-benchmarks")
     try:
         yield
     finally:
@@ -55,14 +55,15 @@ def run_job(
     interval_ms: int | None = None,
     spare_slots: int = 0,
     channels: ChannelConfig | None = None,
+    parallelism: int = PARALLELISM,
 ) -> JobHistory:
     """Run what ``build`` adds to an environment to its end; it restarts without delay."""
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.set_parallelism(PARALLELISM)
+    env.set_parallelism(parallelism)
     build(env)
     config = JobConfig(
         name="benchmark",
-        parallelism=PARALLELISM,
+        parallelism=parallelism,
         checkpoints=CheckpointConfig(
             interval_ms=interval_ms, storage=None if storage is None else str(storage)
         ),

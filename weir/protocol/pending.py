@@ -6,9 +6,10 @@ the manifest is written from them.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Self
 
 from weir.bounds import Count, DueMs, Index, PointMs, Word
@@ -86,7 +87,7 @@ class PlannedChain:
         return len(self.upstream)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # No slots: the index is made once.
 class CheckpointPlan:
     """The entry points of barriers in one attempt, and the subtasks that must acknowledge them."""
 
@@ -126,10 +127,14 @@ class CheckpointPlan:
         Raises:
             ProtocolError: The plan has no such chain subtask.
         """
-        for planned in self.chains:
-            if planned.head == chain.operator and 0 <= chain.index < planned.parallelism:
-                return frozenset(SubtaskId(uid, chain.index) for uid in planned.operators)
-        raise ProtocolError(f"{chain} is no chain of the attempt's plan")
+        planned = self._chain_by_head.get(chain.operator)
+        if planned is None or not 0 <= chain.index < planned.parallelism:
+            raise ProtocolError(f"{chain} is no chain of the attempt's plan")
+        return frozenset(SubtaskId(uid, chain.index) for uid in planned.operators)
+
+    @cached_property
+    def _chain_by_head(self) -> Mapping[OperatorId, PlannedChain]:
+        return {planned.head: planned for planned in self.chains}
 
     def entries(self) -> tuple[SubtaskId, ...]:
         """Chain subtasks where a barrier is injected: they run and nothing that runs feeds them.

@@ -1,7 +1,8 @@
 """Alignment metrics: when each barrier arrived, how long each channel was blocked.
 
-The barrier handler decides and knows no time; the alignment clock gets the same events and turns
-them into the figures of an acknowledgement. Barriers of several checkpoints may interleave, also
+The barrier handler decides and knows no time; the alignment clock gets the same events and keeps
+all times of alignments: the figures of an acknowledgement, the reports of an alignment that lasts,
+and the time-outs that the handler asks for. Barriers of several checkpoints may interleave, also
 late ones of an aborted checkpoint, so each checkpoint is measured on its own.
 """
 
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from weir.worker.gates import InputChannel
 
 
+# An alignment is reported once it lasts this long, and again while it lasts: most alignments are
+# over before, and readers poll about twice a second.
+PROGRESS_FIRST_NS = 250_000_000
+PROGRESS_INTERVAL_NS = 500_000_000
+# A report has an entry per channel, and with all-to-all channels every receiver reports: with more
+# channels reports are rarer, or they would be most of a large job's traffic.
+PROGRESS_CHANNELS = 100
+
+
 @dataclass(slots=True)
 class _Alignment:
     """One checkpoint's barriers, from the first on."""
@@ -44,6 +54,12 @@ class AlignmentClock:
         self._alignments: dict[CheckpointId, _Alignment] = {}
         self._current: _Alignment | None = None  # Of the newest barrier.
         self._blocked: dict[ChannelId, tuple[_Alignment, int]] = {}  # By which, since when.
+        self._watched_id: CheckpointId | None = None  # Of the alignment in progress.
+        self._progress_interval_ns = PROGRESS_INTERVAL_NS * max(
+            1, sum(map(len, gates)) // PROGRESS_CHANNELS
+        )
+        self.progress_due_ns: int | None = None  # When the alignment in progress is reported next.
+        self._deadlines_ms: dict[CheckpointId, int] = {}  # By ``Clock.now_ms``.
 
     def on_trigger(self, barrier: CheckpointBarrier) -> None:
         """The subtask has no channels to wait for: the trigger is its barrier."""
@@ -94,27 +110,59 @@ class AlignmentClock:
             gates=gates,
         )
 
-    def first_ns(self, checkpoint_id: CheckpointId) -> int | None:
-        """The time of the first barrier; None where none came, or too many newer ones have."""
-        alignment = self._alignments.get(checkpoint_id)
-        return None if alignment is None else alignment.first_ns
+    def watch(self, aligning: CheckpointBarrier | None) -> None:
+        """Schedule reports of the alignment in progress; None: there is none."""
+        checkpoint_id = None if aligning is None else aligning.checkpoint_id
+        if checkpoint_id == self._watched_id:
+            return
+        self._watched_id = checkpoint_id
+        # It is not measured where too many newer ones began.
+        alignment = None if checkpoint_id is None else self._alignments.get(checkpoint_id)
+        self.progress_due_ns = None if alignment is None else alignment.first_ns + PROGRESS_FIRST_NS
 
-    def progress(
-        self, checkpoint_id: CheckpointId, attempt: AttemptNumber, chain: SubtaskId
+    def due_progress(
+        self, now_ns: int, attempt: AttemptNumber, chain: SubtaskId
     ) -> AlignmentProgress | None:
-        """The progress of an alignment that has not ended; None where it is not measured."""
-        alignment = self._alignments.get(checkpoint_id)
-        if alignment is None:
+        """The report of the alignment in progress, if it is due; None where it is not."""
+        if self.progress_due_ns is None or now_ns < self.progress_due_ns:
             return None
+        assert self._watched_id is not None
+        alignment = self._alignments.get(self._watched_id)
+        if alignment is None:
+            self.progress_due_ns = None
+            return None
+        self.progress_due_ns = now_ns + self._progress_interval_ns
         now = self._clock.monotonic_ns()
         return AlignmentProgress(
             attempt=attempt,
-            checkpoint_id=checkpoint_id,
+            checkpoint_id=self._watched_id,
             chain=chain,
             since_ms=alignment.first_wall_ms,
             waited_ms=(now - alignment.first_ns) / 1e6,
             gates=tuple(self._so_far(alignment, index, now) for index in range(len(self._gates))),
         )
+
+    def start_timer(
+        self, checkpoint_id: CheckpointId, timeout_ms: int, triggered_at_ms: int
+    ) -> None:
+        """The alignment times out so long after the trigger.
+
+        The trigger's time is from another process: a clock ahead of this one delays nothing.
+        """
+        now_ms = self._clock.now_ms()
+        self._deadlines_ms[checkpoint_id] = min(now_ms, triggered_at_ms) + timeout_ms
+
+    def take_timed_out(self) -> list[CheckpointId]:
+        """Take the checkpoints whose alignment has timed out."""
+        now_ms = self._clock.now_ms()
+        due = [c for c, deadline_ms in self._deadlines_ms.items() if deadline_ms <= now_ms]
+        for checkpoint_id in due:
+            del self._deadlines_ms[checkpoint_id]
+        return due
+
+    def next_timeout_ms(self) -> int | None:
+        """The time of the next time-out, by ``Clock.now_ms``; None where there is none."""
+        return min(self._deadlines_ms.values(), default=None)
 
     def _so_far(self, alignment: _Alignment, index: int, now_ns: int) -> GateProgress:
         gate = self._gate(alignment, index, now_ns)

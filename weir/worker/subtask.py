@@ -74,14 +74,6 @@ from weir.worker.ports import Reporter
 from weir.worker.slice_size import SliceSize
 from weir.worker.snapshotter import OperatorFreeze, Snapshotter
 
-# An alignment is reported once it lasts this long, and again while it lasts: most alignments are
-# over before, and readers poll about twice a second.
-PROGRESS_FIRST_NS = 250_000_000
-PROGRESS_INTERVAL_NS = 500_000_000
-# A report has an entry per channel, and with all-to-all channels every receiver reports: with more
-# channels reports are rarer, or they would be most of a large job's traffic.
-PROGRESS_CHANNELS = 100
-
 
 class Progress(Enum):
     """The outcome of a step."""
@@ -134,7 +126,7 @@ class Subtask:
         self._clock = clock
         self._reporter = reporter
         self._snapshotter = snapshotter
-        self._alignment = AlignmentClock(inputs.gates, clock)
+        self.alignment = AlignmentClock(inputs.gates, clock)
         self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
         # Most operators never have pending work, or a timer. The last of the chain comes first: its
         # work makes room. Timers and window rows have a cost of their own, so a size of their own.
@@ -164,12 +156,6 @@ class Subtask:
         self.back_pressured_ns = 0
         self.cpu_wait_ns = 0  # Of the slot's loop, as last measured by the worker.
         self._held_since_ns: int | None = None
-        self._alignment_deadlines: dict[CheckpointId, int] = {}
-        self._aligning_id: CheckpointId | None = None
-        self._progress_interval_ns = PROGRESS_INTERVAL_NS * max(
-            1, len(inputs.channels) // PROGRESS_CHANNELS
-        )
-        self.progress_due_ns: int | None = None  # When the alignment in progress is reported next.
 
     @property
     def records_in(self) -> int:
@@ -223,16 +209,14 @@ class Subtask:
         """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
         if self.status is not SubtaskStatus.RUNNING or self._is_held:
             return None
-        timers = list(self._alignment_deadlines.values())
+        timers = [self.alignment.next_timeout_ms()]
         if self._suspended_by is None:
-            timers += [t for o in self._timed if (t := o.next_timer_ms()) is not None]
-        return min(timers, default=None)
+            timers += [operator.next_timer_ms() for operator in self._timed]
+        return min((t for t in timers if t is not None), default=None)
 
     def _time_out_alignments(self) -> bool:
-        now = self._clock.now_ms()
-        due = [c for c, deadline in self._alignment_deadlines.items() if deadline <= now]
+        due = self.alignment.take_timed_out()
         for checkpoint_id in due:
-            del self._alignment_deadlines[checkpoint_id]
             assert self._handler is not None  # It started the timer.
             self._act(self._handler.on_alignment_timeout(checkpoint_id))
         return bool(due)
@@ -307,7 +291,7 @@ class Subtask:
                 channel.idle = True
                 self._advance_watermark()
             case CheckpointBarrier():
-                self._alignment.on_barrier(channel, element)
+                self.alignment.on_barrier(channel, element)
                 reach("barrier.arrived", subtask=str(self.chain), id=element.checkpoint_id)
                 self._act(self._handler.on_barrier(channel.id, element))
             case CancelCheckpoint():
@@ -425,7 +409,7 @@ class Subtask:
         return self.status is SubtaskStatus.ENDED
 
     def _take_trigger(self, barrier: CheckpointBarrier) -> None:
-        self._alignment.on_trigger(barrier)
+        self.alignment.on_trigger(barrier)
         self._take_snapshot(barrier, unaligned=False)
 
     def _act(self, actions: Sequence[Action]) -> None:
@@ -433,9 +417,9 @@ class Subtask:
             match action:
                 case BlockChannel(channel):
                     self.inputs.block(channel)
-                    self._alignment.blocked(channel)
+                    self.alignment.blocked(channel)
                 case UnblockChannels(channels):
-                    self._alignment.unblocked(channels)
+                    self.alignment.unblocked(channels)
                     self.inputs.unblock(channels)
                 case TakeSnapshot(barrier, unaligned):
                     self._take_snapshot(barrier, unaligned=unaligned)
@@ -447,27 +431,11 @@ class Subtask:
                         Declined(self._attempt, checkpoint_id, self.chain, reason)
                     )
                 case StartAlignmentTimer(checkpoint_id, timeout_ms, triggered_at_ms):
-                    # The trigger's time is from another process: a clock ahead of this one must not
-                    # delay the time-out.
-                    now = self._clock.now_ms()
-                    self._alignment_deadlines[checkpoint_id] = (
-                        min(now, triggered_at_ms) + timeout_ms
-                    )
+                    self.alignment.start_timer(checkpoint_id, timeout_ms, triggered_at_ms)
                 case StartRecording() | StopRecording() | CompleteRecording() | AbortRecording():
                     raise NotImplementedError("unaligned checkpoints are not available yet")
-        self._watch_alignment()
-
-    def _watch_alignment(self) -> None:
-        """Schedule reports of the alignment in progress, if there is one."""
-        if self._handler is None:
-            return  # A source has no alignments.
-        aligning = self._handler.aligning
-        checkpoint_id = None if aligning is None else aligning.checkpoint_id
-        if checkpoint_id == self._aligning_id:
-            return
-        self._aligning_id = checkpoint_id
-        first_ns = None if checkpoint_id is None else self._alignment.first_ns(checkpoint_id)
-        self.progress_due_ns = None if first_ns is None else first_ns + PROGRESS_FIRST_NS
+        if self._handler is not None:  # A source has no alignments.
+            self.alignment.watch(self._handler.aligning)
 
     def _take_snapshot(self, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
         checkpoint_id = barrier.checkpoint_id
@@ -493,7 +461,7 @@ class Subtask:
         self._triggers = {c: b for c, b in self._triggers.items() if c > checkpoint_id}
         if barrier.options.kind is CheckpointKind.STOP_SUSPEND and is_running:
             self._suspended_by = checkpoint_id
-        metrics = self._alignment.finish(
+        metrics = self.alignment.finish(
             barrier,
             unaligned=unaligned,
             records=self.records_in,
@@ -541,15 +509,9 @@ class Subtask:
 
     def report_progress(self, now_ns: int) -> None:
         """Report the alignment in progress, if it is due."""
-        if self.progress_due_ns is None or now_ns < self.progress_due_ns:
-            return
-        assert self._aligning_id is not None
-        progress = self._alignment.progress(self._aligning_id, self._attempt, self.chain)
-        if progress is None:
-            self.progress_due_ns = None
-            return
-        self.progress_due_ns = now_ns + self._progress_interval_ns
-        self._reporter.report(progress)
+        progress = self.alignment.due_progress(now_ns, self._attempt, self.chain)
+        if progress is not None:
+            self._reporter.report(progress)
 
     def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
         """The subtask's counters for the ``elapsed_ns`` since the attempt began."""

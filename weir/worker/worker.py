@@ -215,7 +215,7 @@ class Worker:
     def _sleep(self, now_ns: int) -> float | None:
         timer_ms = self._ready.next_timer_ms()
         sleeps = [] if timer_ms is None else [(timer_ms - self._clock.now_ms()) / 1000]
-        progress = [due for s in self._aligning if (due := s.progress_due_ns) is not None]
+        progress = [due for s in self._aligning if (due := s.alignment.progress_due_ns) is not None]
         if progress:
             due_ns = min(progress)
             self._look_due_ns = min(self._look_due_ns, due_ns)
@@ -227,7 +227,7 @@ class Worker:
         self._look_due_ns = now_ns + LOOK_INTERVAL_NS
         for subtask in list(self._aligning):
             subtask.report_progress(now_ns)
-            if subtask.progress_due_ns is None:
+            if subtask.alignment.progress_due_ns is None:
                 del self._aligning[subtask]
         if now_ns >= self._metrics_due_ns:
             self._metrics_due_ns = now_ns + INTERVAL_NS
@@ -258,7 +258,7 @@ class Worker:
         self.calling = None
 
     def _note_alignment(self, subtask: Subtask) -> None:
-        if subtask.progress_due_ns is not None:
+        if subtask.alignment.progress_due_ns is not None:
             self._aligning[subtask] = None
 
     def _fail_all(self, error: Exception, details: dict[str, Any] | None = None) -> None:

@@ -1,0 +1,173 @@
+"""Growth of what a job costs with its channels, operators, keys and parallelism.
+
+At each size a job runs twice: *busy*, with records and a checkpoint every second, and *idle*, with
+one record a second for each subtask of the source, and without checkpoints. A row shows the largest
+size beside the smallest; no cost may grow faster than the size does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from tests.benchmarks.hops import DriverMeter
+from tests.benchmarks.jobs import PARALLELISM, SOURCE, RateMeter, run_job, spark
+from tests.benchmarks.pieces import CyclingKeys, TimedSource
+from tests.benchmarks.report import Row, readable
+from weir.common import WatermarkStrategy
+from weir.datastream import StreamExecutionEnvironment
+from weir.datastream.connectors import BlackHoleSink
+
+SECONDS = 12.0
+SETTLE_S = 4.0
+FILL_ROWS_PER_SECOND = 400_000  # At the least; what a table is filled with comes before the rest.
+INTERVAL_MS = 1_000
+FEW_KEYS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of a job: rebalances before a running sum, subtasks of each, keys, and records."""
+
+    hops: int = 0
+    parallelism: int = PARALLELISM
+    keys: int = FEW_KEYS
+    rows_per_second: float = 50_000.0
+
+    @property
+    def channels(self) -> int:
+        """All-to-all channels of all hops, and of the exchange before the sum."""
+        return self.parallelism**2 * (self.hops + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Processor time of the workers together and of the driver, in percents of a core."""
+
+    busy: float
+    driver: float
+    idle: float
+    checkpoint_ms: float  # The median.
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Jobs that differ in one thing; ``counts`` is how much each has of it."""
+
+    name: str
+    sizes: Sequence[Size]
+    counts: Sequence[int]
+
+
+def _slow(hops: int, parallelism: int) -> Size:
+    return Size(hops=hops, parallelism=parallelism, rows_per_second=float(parallelism))
+
+
+HOPS = 1, 10, 100, 500
+CHANNEL_HOPS = 0, 15, 155  # With 64 channels each.
+KEYS = 1_000, 100_000, 1_000_000, 5_000_000
+PARALLELISMS = 1, 2, 4, 8
+DIMENSIONS = (
+    Dimension("hops", [_slow(hops, 2) for hops in HOPS], HOPS),
+    Dimension(
+        "channels",
+        [_slow(hops, 8) for hops in CHANNEL_HOPS],
+        [Size(hops=hops, parallelism=8).channels for hops in CHANNEL_HOPS],
+    ),
+    Dimension("keys", [Size(keys=keys) for keys in KEYS], KEYS),
+    Dimension("parallelism", [Size(parallelism=p) for p in PARALLELISMS], PARALLELISMS),
+)
+
+
+def growth(quick: bool) -> list[Row]:
+    """Processor time and checkpoints by channels, operators in a row, keys and parallelism."""
+    rows: list[Row] = []
+    for dimension in DIMENSIONS:
+        count = 2 if quick else len(dimension.sizes)
+        costs = [cost_of(size, 5.0 if quick else SECONDS) for size in dimension.sizes[:count]]
+        rows += rows_of(dimension.name, dimension.counts[:count], costs)
+    return rows
+
+
+def rows_of(name: str, counts: Sequence[int], costs: Sequence[Cost]) -> list[Row]:
+    """A row for each cost, from the smallest size to the largest."""
+    first, last = f"{counts[0]:,}", f"{counts[-1]:,}"
+    most = counts[-1] / counts[0]
+    rows = []
+    for measure, unit, values in (
+        ("workers, busy", "% of a core", [cost.busy for cost in costs]),
+        ("driver, busy", "% of a core", [cost.driver for cost in costs]),
+        ("workers, idle", "% of a core", [cost.idle for cost in costs]),
+        ("a checkpoint", "ms", [cost.checkpoint_ms for cost in costs]),
+    ):
+        ratio = values[-1] / values[0] if values[0] else float("inf")
+        between = zip(counts, values, strict=True)
+        rows.append(
+            Row(
+                what=f"{name}, {first} to {last}: {measure}",
+                unit=unit,
+                weir=values[-1],
+                baseline=values[0],
+                ratio=ratio,
+                against=f"{first} {name}",
+                target=f"ratio ≤ {most:g}",
+                met=ratio <= most,
+                note=", ".join(f"{count:,}: {readable(value, unit)}" for count, value in between),
+            )
+        )
+    return rows
+
+
+def cost_of(size: Size, seconds: float) -> Cost:
+    """The cost of a job of this size, busy and idle."""
+    with spark(f"local[{size.parallelism}]", size.parallelism):
+        busy, driver, checkpoint_ms = _run(size, size.rows_per_second, seconds, INTERVAL_MS)
+        idle, _, _ = _run(size, float(size.parallelism), seconds, None)
+    return Cost(busy, driver, idle, checkpoint_ms)
+
+
+def _run(
+    size: Size, rows_per_second: float, seconds: float, interval_ms: int | None
+) -> tuple[float, float, float]:
+    """The shares of workers and driver, in percents of a core, and the checkpoints' median."""
+    fills = size.keys > FEW_KEYS
+    settle_s = SETTLE_S + (size.keys / FILL_ROWS_PER_SECOND if fills else 0.0)
+    workers, driver = RateMeter(settle_s), DriverMeter(settle_s)
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = TimedSource(
+            CyclingKeys(size.keys),
+            seconds=settle_s + seconds,
+            fill_rows=size.keys if fills else 0,
+            paced_rows_per_second=rows_per_second if fills else None,
+            rows_per_second=None if fills else rows_per_second,
+        )
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
+        for hop in range(size.hops):
+            stream = stream.rebalance().map_batches(_passed).uid(f"hop-{hop}")
+        summed = stream.key_by("key").aggregate_batches(total=("value", "sum")).uid("sums")
+        summed.sink_to(BlackHoleSink()).uid("sink")
+
+    with TemporaryDirectory(prefix="weir-bench-") as name:
+        history = run_job(
+            build,
+            workers,
+            driver,
+            storage=Path(name),
+            interval_ms=interval_ms,
+            parallelism=size.parallelism,
+        )
+    rate = workers.rate()
+    settled = [r.settled for r in history.checkpoints.values() if r.is_completed and r.settled]
+    return (
+        100 * rate.per_second / rate.per_cpu_second,
+        100 * driver.share(),
+        median([one.duration_ms for one in settled[len(settled) // 3 :]] or [0.0]),
+    )
+
+
+def _passed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
