@@ -115,7 +115,7 @@ class Run:
                     env=self._environment,
                 )
             if lane.nice:
-                psutil.Process(self._running[lane].pid).nice(lane.nice)
+                _step_back(self._running[lane].pid, lane.nice)
 
     def wait(self) -> bool:
         """Report each lane when it ends; whether all passed.
@@ -167,6 +167,17 @@ def scratch_directory() -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _step_back(pid: int, nice: int) -> None:
+    """Let a lane have what time the others leave.
+
+    Where Linux groups processes by session (autogroup), a process's niceness counts within its
+    session alone; the group has one of its own.
+    """
+    psutil.Process(pid).nice(nice)
+    with suppress(FileNotFoundError):  # This kernel does not group them.
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def sweep(scratch: Path) -> list[str]:

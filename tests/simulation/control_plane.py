@@ -109,6 +109,7 @@ class SimulatedControlPlane:
         self._tick_at_ms: int | None = None
         self._discarding: set[CheckpointId] = set()
         self.reached_running: set[AttemptNumber] = set()
+        self.let_go: set[CheckpointId] = set()  # When the job ended; it may be started again.
         self._aborted: dict[CheckpointId, PendingCheckpoint] = {}
         for _ in range(rng.choice([0, 1, 1, 2])):
             self._events.at(rng.randint(5, 200) * MS, self.go_away)
@@ -239,6 +240,9 @@ class SimulatedControlPlane:
         done = step(self.state, event, self.now_ms)
         check_invariants(done.state)
         self.state = done.state
+        if isinstance(event, JobEnded):
+            gone = (c.checkpoint for c in done.commands if isinstance(c, DiscardCheckpoint))
+            self.let_go.update(checkpoint.checkpoint_id for checkpoint in gone)
         for command in done.commands:
             self._carry_out(command)
             if self.listener is not None:

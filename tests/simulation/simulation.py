@@ -843,6 +843,8 @@ class Simulation:
             return True
         if state.ended is not None or self._is_stopped or self.is_done:
             return False
+        if checkpoint_id in self.control_plane.let_go:
+            return False  # It may still be deleted while the job runs again.
         checkpoints = self._config.checkpoints
         return self._lines.must_stay(
             checkpoint_id, checkpoints.retained_max, checkpoints.abandoned_ttl_ms

@@ -35,5 +35,5 @@ class Attempt:
 
     def records_of(self, sources: Collection[SubtaskId]) -> int:
         """The records that the sources have emitted since the attempt began."""
-        among = set(sources)
-        return sum(m.records_in for chain, m in self.metrics.items() if chain in among)
+        reports = (self.metrics.get(source) for source in sources)
+        return sum(report.records_in for report in reports if report is not None)

@@ -524,9 +524,10 @@ class JobMaster:
             case SubtaskMetrics():
                 self._attempt.metrics[report.chain] = report
                 self._report(report)
-                caught_up = self._recovery.progressed(self._source_records, self._clock.now_ms())
-                if caught_up is not None:
-                    self._report(caught_up)
+                if self._recovery.is_catching_up:  # Else a report costs nothing by their number.
+                    now = self._clock.now_ms()
+                    if caught_up := self._recovery.progressed(self._source_records, now):
+                        self._report(caught_up)
             case AlignmentProgress() | SubtaskStalled():
                 self._report(report)
 

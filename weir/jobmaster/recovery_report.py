@@ -32,6 +32,11 @@ class RecoveryReport:
         self._failure: _Failure | None = None
         self._catch_up: _CatchUp | None = None
 
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether the sources are to reach again what the failed attempt had reached."""
+        return self._catch_up is not None
+
     def stop_catching_up(self) -> None:
         """The attempt failed before it had caught up."""
         self._catch_up = None

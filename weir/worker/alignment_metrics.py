@@ -162,7 +162,7 @@ class AlignmentClock:
 
     def next_timeout_ms(self) -> int | None:
         """The time of the next time-out, by ``Clock.now_ms``; None where there is none."""
-        return min(self._deadlines_ms.values(), default=None)
+        return min(self._deadlines_ms.values()) if self._deadlines_ms else None
 
     def _so_far(self, alignment: _Alignment, index: int, now_ns: int) -> GateProgress:
         gate = self._gate(alignment, index, now_ns)

@@ -73,8 +73,9 @@ class RoundRobin:
     def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """Every n-th record for each of n channels."""
         count, n = len(batch), self._channel_count
-        if n == 1:
-            yield 0, batch
+        if n == 1 or count == 1:
+            yield self._next, batch
+            self._next = (self._next + count) % n
             return
         for offset in range(min(n, count)):
             yield (self._next + offset) % n, batch.share(np.arange(offset, count, n))

@@ -114,7 +114,11 @@ class Snapshotter:
             """The alignment belongs to the chain's head alone."""
             return replace(timed, gates=(), bytes_processed_during_alignment=0)
 
-        self._thread.submit(work)
+        if any(freeze.parts for freeze in frozen):
+            self._thread.submit(work)
+        else:  # Waking the thread would cost more than all else of such a snapshot.
+            reach("snapshot.write", subtask=str(chain), id=checkpoint_id)
+            self._inbox.put(Call(lambda: settle([() for _ in frozen])))
 
     def cancel(self, chain: SubtaskId, checkpoint_id: CheckpointId) -> None:
         """Stop writing this snapshot, if it is being written, and do not acknowledge it."""

@@ -209,10 +209,13 @@ class Subtask:
         """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
         if self.status is not SubtaskStatus.RUNNING or self._is_held:
             return None
-        timers = [self.alignment.next_timeout_ms()]
+        due_ms = self.alignment.next_timeout_ms()
         if self._suspended_by is None:
-            timers += [operator.next_timer_ms() for operator in self._timed]
-        return min((t for t in timers if t is not None), default=None)
+            for operator in self._timed:
+                timer_ms = operator.next_timer_ms()
+                if timer_ms is not None and (due_ms is None or timer_ms < due_ms):
+                    due_ms = timer_ms
+        return due_ms
 
     def _time_out_alignments(self) -> bool:
         due = self.alignment.take_timed_out()

@@ -11,6 +11,7 @@ from weir.ids import AttemptNumber, CheckpointId, StateHandle
 from weir.protocol.messages import GateAlignment, SnapshotMetrics
 from weir.storage.memory import MemoryStore
 from weir.storage.writer import StoredSnapshotWriter, writer_factory
+from weir.worker.ports import Call
 from weir.worker.snapshotter import OperatorFreeze, Snapshotter
 
 ONE = CheckpointId(1)
@@ -83,6 +84,22 @@ def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_hea
     assert (head.metrics.gates, tail.metrics.gates) == ((GATE,), ())
     assert head.metrics.sync_ms == 2
     assert len(harness.store.list()) == 3
+
+
+def test_without_state_it_is_acknowledged_without_the_snapshot_thread() -> None:
+    """By way of the inbox, as any other, so that a cancellation still comes first."""
+    for is_cancelled in (False, True):
+        harness = Harness()
+        settled: list[Call] = []
+        harness.thread.put = settled.append  # type: ignore[method-assign, assignment]
+        harness.write()
+        if is_cancelled:
+            harness.snapshotter.cancel(HEAD, ONE)
+        assert not harness.thread.waiting
+        assert harness.reports == []
+        (call,) = settled
+        call.function()
+        assert harness.reports.acknowledged == ([] if is_cancelled else [1])
 
 
 def test_a_savepoint_goes_where_its_barrier_says() -> None:
