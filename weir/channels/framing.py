@@ -37,6 +37,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,7 @@ from weir.protocol.wire import from_wire, to_wire
 MAGIC = b"WR"
 VERSION = 3
 CONNECTION = ChannelId(2**32 - 1)  # The channel of frames that concern the connection itself.
+BARRIERS_MAX = 64  # Remembered in their wire form: one barrier passes by every channel.
 FRAME_OVERHEAD_MAX = 64 << 10  # Beyond ``frame_bytes_max``: Arrow's metadata of a wide batch.
 
 _MORE = 1  # The batch continues in the channel's next frame.
@@ -258,7 +260,7 @@ class ElementEncoder:
             case Records():
                 return self._encode_records(element)
             case CheckpointBarrier():
-                return self._frame(FrameType.BARRIER, json.dumps(to_wire(element)).encode())
+                return self._frame(FrameType.BARRIER, _barrier_to_bytes(element))
             case CancelCheckpoint(checkpoint_id):
                 return self._frame(FrameType.CANCEL, _UINT64.pack(checkpoint_id))
             case Watermark(timestamp_ms):
@@ -359,7 +361,7 @@ class ElementDecoder:
             case FrameType.WATERMARK_IDLE:
                 return WatermarkIdle()
             case FrameType.BARRIER:
-                return from_wire(CheckpointBarrier, json.loads(bytes(payload)))
+                return _barrier_from_bytes(bytes(payload))
             case FrameType.CANCEL:
                 (checkpoint_id,) = _UINT64.unpack(payload)
                 return CancelCheckpoint(CheckpointId(checkpoint_id))
@@ -496,6 +498,16 @@ def _records_to_bytes(batch: Batch, flags: int, size: int, *, pickles: bool) -> 
 
 def _ints_to_bytes(values: npt.NDArray[np.int64]) -> memoryview:
     return np.ascontiguousarray(values, "<i8").view(np.uint8).data
+
+
+@lru_cache(BARRIERS_MAX)
+def _barrier_to_bytes(barrier: CheckpointBarrier) -> bytes:
+    return json.dumps(to_wire(barrier)).encode()
+
+
+@lru_cache(BARRIERS_MAX)
+def _barrier_from_bytes(data: bytes) -> CheckpointBarrier:
+    return from_wire(CheckpointBarrier, json.loads(data))
 
 
 def _schema_to_bytes(type: TypeInformation | None, schema: pa.Schema | None) -> bytes:
