@@ -3,7 +3,8 @@
 The loop freezes and hands over; the snapshot thread writes, one snapshot after the other; the
 outcome comes back to the loop, which acknowledges or declines. A snapshot that was cancelled
 meanwhile gets neither: the coordinator has aborted its checkpoint already. The snapshot thread
-deletes the files of a cancelled or failed snapshot.
+deletes the files of a cancelled or failed snapshot. Without any state there is nothing to write:
+the outcome goes to the inbox at once.
 """
 
 import traceback
