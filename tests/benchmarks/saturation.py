@@ -1,4 +1,4 @@
-"""The duration of checkpoints when a job has all the work it can do, in tiny batches."""
+"""The duration of checkpoints when a job has all the work it can do."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ BY_BYTES_ALONE = replace(ChannelConfig(), batch_credit_bytes=0)
 
 
 def saturation(quick: bool) -> list[Row]:
-    """Checkpoints of a job with both cores full of batches of some forty rows."""
+    """Checkpoints of a job that keeps both cores full: the flights, as fast as they go."""
     rounds = 1 if quick else 3
     bounded, by_bytes = [], []
     with TemporaryDirectory(prefix="weir-bench-") as name, spark():
@@ -30,7 +30,7 @@ def saturation(quick: bool) -> list[Row]:
     seconds, seconds_by_bytes = (median(s for _, s in runs) for runs in (bounded, by_bytes))
     return [
         Row(
-            what="a checkpoint of a job that has more work than it can do, tiny batches: median",
+            what="a checkpoint of a job that has more work than it can do: median",
             unit="ms",
             weir=took,
             baseline=took_by_bytes,
