@@ -166,7 +166,7 @@ def _tiles(totals: Summary, count: int) -> list[Json]:
             duration(totals.recovery_p50_ms),
             f"median; the longest took {duration(totals.recovery_max_ms)}"
             if totals.recovery_max_ms is not None
-            else "no failure so far",
+            else "no recovery so far",
             "Median downtime after a failure, of the failures that the job recovered from.",
         ),
         _tile(
