@@ -1,8 +1,9 @@
 """Growth of what a job costs with its channels, operators, keys and parallelism.
 
 At each size a job runs twice: *busy*, with records and a checkpoint every second, and *idle*, with
-one record a second for each subtask of the source, and without checkpoints. A row shows the largest
-size beside the smallest; no cost may grow faster than the size does.
+one record a second for each subtask of the source, and without checkpoints. By keys it runs once,
+as fast as it can: its tables have to be filled. A row shows the largest size beside the smallest;
+no cost may grow faster than the size does.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from tests.benchmarks.hops import DriverMeter
-from tests.benchmarks.jobs import PARALLELISM, SOURCE, RateMeter, run_job, spark
+from tests.benchmarks.jobs import PARALLELISM, SOURCE, Rate, RateMeter, run_job, spark
 from tests.benchmarks.pieces import CyclingKeys, TimedSource
 from tests.benchmarks.report import Row, readable
 from weir.common import WatermarkStrategy
@@ -23,7 +24,7 @@ from weir.datastream.connectors import BlackHoleSink
 
 SECONDS = 12.0
 SETTLE_S = 4.0
-FILL_ROWS_PER_SECOND = 400_000  # At the least; what a table is filled with comes before the rest.
+FILL_ROWS_PER_SECOND = 400_000  # At the least, of new keys.
 INTERVAL_MS = 1_000
 FEW_KEYS = 1_000
 
@@ -35,7 +36,7 @@ class Size:
     hops: int = 0
     parallelism: int = PARALLELISM
     keys: int = FEW_KEYS
-    rows_per_second: float = 50_000.0
+    rows_per_second: float | None = 50_000.0  # None: as many as it can take.
 
     @property
     def channels(self) -> int:
@@ -45,11 +46,11 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Processor time of the workers together and of the driver, in percents of a core."""
+    """Processor time of the workers together and of the driver."""
 
-    busy: float
-    driver: float
-    idle: float
+    busy: float  # In percents of a core; at full speed in milliseconds for a thousand rows.
+    driver: float  # In percents of a core.
+    idle: float | None  # In percents of a core; None: not measured.
     checkpoint_ms: float  # The median.
 
 
@@ -77,7 +78,7 @@ DIMENSIONS = (
         [_slow(hops, 8) for hops in CHANNEL_HOPS],
         [Size(hops=hops, parallelism=8).channels for hops in CHANNEL_HOPS],
     ),
-    Dimension("keys", [Size(keys=keys) for keys in KEYS], KEYS),
+    Dimension("keys", [Size(keys=keys, rows_per_second=None) for keys in KEYS], KEYS),
     Dimension("parallelism", [Size(parallelism=p) for p in PARALLELISMS], PARALLELISMS),
 )
 
@@ -96,13 +97,16 @@ def rows_of(name: str, counts: Sequence[int], costs: Sequence[Cost]) -> list[Row
     """A row for each cost, from the smallest size to the largest."""
     first, last = f"{counts[0]:,}", f"{counts[-1]:,}"
     most = counts[-1] / counts[0]
+    idle = [cost.idle for cost in costs if cost.idle is not None]
     rows = []
     for measure, unit, values in (
-        ("workers, busy", "% of a core", [cost.busy for cost in costs]),
+        ("workers, busy", "% of a core" if idle else "ms/1,000 rows", [c.busy for c in costs]),
         ("driver, busy", "% of a core", [cost.driver for cost in costs]),
-        ("workers, idle", "% of a core", [cost.idle for cost in costs]),
+        ("workers, idle", "% of a core", idle),
         ("a checkpoint", "ms", [cost.checkpoint_ms for cost in costs]),
     ):
+        if not values:
+            continue
         ratio = values[-1] / values[0] if values[0] else float("inf")
         between = zip(counts, values, strict=True)
         rows.append(
@@ -112,7 +116,7 @@ def rows_of(name: str, counts: Sequence[int], costs: Sequence[Cost]) -> list[Row
                 weir=values[-1],
                 baseline=values[0],
                 ratio=ratio,
-                against=f"{first} {name}",
+                against=f"{name}: {first}",
                 target=f"ratio ≤ {most:g}",
                 met=ratio <= most,
                 note=", ".join(f"{count:,}: {readable(value, unit)}" for count, value in between),
@@ -122,28 +126,31 @@ def rows_of(name: str, counts: Sequence[int], costs: Sequence[Cost]) -> list[Row
 
 
 def cost_of(size: Size, seconds: float) -> Cost:
-    """The cost of a job of this size, busy and idle."""
+    """The cost of a job of this size, busy and, unless at full speed, idle."""
     with spark(f"local[{size.parallelism}]", size.parallelism):
-        busy, driver, checkpoint_ms = _run(size, size.rows_per_second, seconds, INTERVAL_MS)
+        rate, driver, checkpoint_ms = _run(size, size.rows_per_second, seconds, INTERVAL_MS)
+        if size.rows_per_second is None:
+            return Cost(1e6 / rate.per_cpu_second, driver, None, checkpoint_ms)
         idle, _, _ = _run(size, float(size.parallelism), seconds, None)
-    return Cost(busy, driver, idle, checkpoint_ms)
+    return Cost(_share(rate), driver, _share(idle), checkpoint_ms)
+
+
+def _share(rate: Rate) -> float:
+    return 100 * rate.per_second / rate.per_cpu_second
 
 
 def _run(
-    size: Size, rows_per_second: float, seconds: float, interval_ms: int | None
-) -> tuple[float, float, float]:
-    """The shares of workers and driver, in percents of a core, and the checkpoints' median."""
-    fills = size.keys > FEW_KEYS
-    settle_s = SETTLE_S + (size.keys / FILL_ROWS_PER_SECOND if fills else 0.0)
+    size: Size, rows_per_second: float | None, seconds: float, interval_ms: int | None
+) -> tuple[Rate, float, float]:
+    """The workers' rate, the driver's share in percents of a core, and the checkpoints' median."""
+    settle_s = SETTLE_S
+    if rows_per_second is None:
+        settle_s += size.keys / FILL_ROWS_PER_SECOND
     workers, driver = RateMeter(settle_s), DriverMeter(settle_s)
 
     def build(env: StreamExecutionEnvironment) -> None:
         source = TimedSource(
-            CyclingKeys(size.keys),
-            seconds=settle_s + seconds,
-            fill_rows=size.keys if fills else 0,
-            paced_rows_per_second=rows_per_second if fills else None,
-            rows_per_second=None if fills else rows_per_second,
+            CyclingKeys(size.keys), seconds=settle_s + seconds, rows_per_second=rows_per_second
         )
         stream = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
         for hop in range(size.hops):
@@ -160,10 +167,9 @@ def _run(
             interval_ms=interval_ms,
             parallelism=size.parallelism,
         )
-    rate = workers.rate()
     settled = [r.settled for r in history.checkpoints.values() if r.is_completed and r.settled]
     return (
-        100 * rate.per_second / rate.per_cpu_second,
+        workers.rate(),
         100 * driver.share(),
         median([one.duration_ms for one in settled[len(settled) // 3 :]] or [0.0]),
     )
