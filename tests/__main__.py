@@ -29,7 +29,7 @@ import psutil
 from tests import jvm, migrated
 from tests.processes import processes_of
 
-NICENESS = 19
+NICENESS = 10
 FAST_SEEDS = 200
 PATIENCE_S = 60.0  # After Ctrl-C, for the lanes to stop their servers.
 POLL_S = 0.1
