@@ -524,7 +524,7 @@ class JobMaster:
             case SubtaskMetrics():
                 self._attempt.metrics[report.chain] = report
                 self._report(report)
-                if self._recovery.is_catching_up:  # Else a report costs nothing by their number.
+                if self._recovery.is_catching_up:  # Only then all sources are summed up.
                     now = self._clock.now_ms()
                     if caught_up := self._recovery.progressed(self._source_records, now):
                         self._report(caught_up)

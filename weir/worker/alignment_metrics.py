@@ -132,14 +132,15 @@ class AlignmentClock:
             self.progress_due_ns = None
             return None
         self.progress_due_ns = now_ns + self._progress_interval_ns
-        now = self._clock.monotonic_ns()
         return AlignmentProgress(
             attempt=attempt,
             checkpoint_id=self._watched_id,
             chain=chain,
             since_ms=alignment.first_wall_ms,
-            waited_ms=(now - alignment.first_ns) / 1e6,
-            gates=tuple(self._so_far(alignment, index, now) for index in range(len(self._gates))),
+            waited_ms=(now_ns - alignment.first_ns) / 1e6,
+            gates=tuple(
+                self._so_far(alignment, index, now_ns) for index in range(len(self._gates))
+            ),
         )
 
     def start_timer(

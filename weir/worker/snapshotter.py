@@ -3,8 +3,8 @@
 The loop freezes and hands over; the snapshot thread writes, one snapshot after the other; the
 outcome comes back to the loop, which acknowledges or declines. A snapshot that was cancelled
 meanwhile gets neither: the coordinator has aborted its checkpoint already. The snapshot thread
-deletes the files of a cancelled or failed snapshot. Without any state there is nothing to write:
-the outcome goes to the inbox at once.
+deletes the files of a cancelled or failed snapshot. A checkpoint without any state has nothing to
+write: its outcome goes to the inbox at once.
 """
 
 import traceback
@@ -115,11 +115,10 @@ class Snapshotter:
             """The alignment belongs to the chain's head alone."""
             return replace(timed, gates=(), bytes_processed_during_alignment=0)
 
-        if any(freeze.parts for freeze in frozen):
+        if target is None and not any(freeze.parts for freeze in frozen):
+            work()  # Waking the thread would cost more than all else of such a snapshot.
+        else:  # Of a savepoint too: whether its directory is free is a look at the storage.
             self._thread.submit(work)
-        else:  # Waking the thread would cost more than all else of such a snapshot.
-            reach("snapshot.write", subtask=str(chain), id=checkpoint_id)
-            self._inbox.put(Call(lambda: settle([() for _ in frozen])))
 
     def cancel(self, chain: SubtaskId, checkpoint_id: CheckpointId) -> None:
         """Stop writing this snapshot, if it is being written, and do not acknowledge it."""

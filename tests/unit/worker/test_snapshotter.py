@@ -9,6 +9,7 @@ from weir.config import CheckpointConfig
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
 from weir.protocol.messages import GateAlignment, SnapshotMetrics
+from weir.storage.layout import SAVEPOINT_MANIFEST
 from weir.storage.memory import MemoryStore
 from weir.storage.writer import StoredSnapshotWriter, writer_factory
 from weir.worker.ports import Call
@@ -100,6 +101,17 @@ def test_without_state_it_is_acknowledged_without_the_snapshot_thread() -> None:
         (call,) = settled
         call.function()
         assert harness.reports.acknowledged == ([] if is_cancelled else [1])
+
+
+def test_without_state_a_savepoint_declines_a_directory_that_holds_one_too() -> None:
+    harness = Harness()
+    harness.savepoints["/s/one"].put(SAVEPOINT_MANIFEST, b"")
+    frozen = [OperatorFreeze(HEAD, [])]
+    harness.snapshotter.write(HEAD, ONE, frozen, SnapshotMetrics(), 0, "/s/one")
+    assert harness.reports == []  # The loop does not look itself.
+    harness.thread.run()
+    assert harness.reports.declined == [(1, "checkpoint_async_exception")]
+    assert "holds a savepoint already" in harness.reports[0].cause
 
 
 def test_a_savepoint_goes_where_its_barrier_says() -> None:
