@@ -15,7 +15,15 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from tests.benchmarks.hops import DriverMeter
-from tests.benchmarks.jobs import PARALLELISM, SOURCE, Rate, RateMeter, run_job, spark
+from tests.benchmarks.jobs import (
+    PARALLELISM,
+    SOURCE,
+    Rate,
+    RateMeter,
+    durations_ms,
+    run_job,
+    spark,
+)
 from tests.benchmarks.pieces import CyclingKeys, TimedSource
 from tests.benchmarks.report import Row, readable
 from weir.common import WatermarkStrategy
@@ -132,11 +140,7 @@ def cost_of(size: Size, seconds: float) -> Cost:
         if size.rows_per_second is None:
             return Cost(1e6 / rate.per_cpu_second, driver, None, checkpoint_ms)
         idle, _, _ = _run(size, float(size.parallelism), seconds, None)
-    return Cost(_share(rate), driver, _share(idle), checkpoint_ms)
-
-
-def _share(rate: Rate) -> float:
-    return 100 * rate.per_second / rate.per_cpu_second
+    return Cost(rate.core_percents, driver, idle.core_percents, checkpoint_ms)
 
 
 def _run(
@@ -167,11 +171,11 @@ def _run(
             interval_ms=interval_ms,
             parallelism=size.parallelism,
         )
-    settled = [r.settled for r in history.checkpoints.values() if r.is_completed and r.settled]
+    took_ms = durations_ms(history)
     return (
         workers.rate(),
         100 * driver.share(),
-        median([one.duration_ms for one in settled[len(settled) // 3 :]] or [0.0]),
+        median(took_ms[len(took_ms) // 3 :] or [0.0]),
     )
 
 

@@ -9,7 +9,14 @@ from tempfile import TemporaryDirectory
 import psutil
 import pyarrow as pa
 
-from tests.benchmarks.jobs import PARALLELISM, SOURCE, RateMeter, run_job, spark
+from tests.benchmarks.jobs import (
+    PARALLELISM,
+    SOURCE,
+    RateMeter,
+    durations_ms,
+    run_job,
+    spark,
+)
 from tests.benchmarks.pieces import CreatedSource, KeyedRows
 from tests.benchmarks.report import Row, limit_row
 from weir.common import WatermarkStrategy
@@ -96,12 +103,10 @@ def cost_of(hop_count: int, seconds: float, interval_ms: int | None) -> Cost:
 
     with TemporaryDirectory(prefix="weir-bench-") as name:
         history = run_job(build, workers, driver, storage=Path(name), interval_ms=interval_ms)
-    rate = workers.rate()
-    settled = [r.settled for r in history.checkpoints.values() if r.is_completed and r.settled]
     return Cost(
-        workers=100 * rate.per_second / rate.per_cpu_second,
+        workers=workers.rate().core_percents,
         driver=100 * driver.share(),
-        checkpoint_ms=median([s.duration_ms for s in settled] or [0.0]),
+        checkpoint_ms=median(durations_ms(history) or [0.0]),
     )
 
 

@@ -82,12 +82,23 @@ def run_job(
     return history
 
 
+def durations_ms(history: JobHistory) -> list[float]:
+    """The durations of the completed checkpoints, in order."""
+    completed = (r.settled for r in history.checkpoints.values() if r.is_completed)
+    return [settled.duration_ms for settled in completed if settled is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """The rate of rows, per second of CPU and per second."""
 
     per_cpu_second: float
     per_second: float  # Of all cores together.
+
+    @property
+    def core_percents(self) -> float:
+        """The processor time that the rows took, in percents of a core."""
+        return 100 * self.per_second / self.per_cpu_second
 
 
 @dataclass(frozen=True, slots=True)

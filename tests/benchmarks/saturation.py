@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from tests.benchmarks.jobs import run_job, spark
+from tests.benchmarks.jobs import durations_ms, run_job, spark
 from tests.benchmarks.report import Row
 from weir.config import ChannelConfig
 from weir.datastream import StreamExecutionEnvironment
@@ -55,6 +55,5 @@ def _run(table: Path, channels: ChannelConfig) -> tuple[float, float]:
             build, storage=directory / "chk", interval_ms=INTERVAL_MS, channels=channels
         )
     settled = [record for record in history.checkpoints.values() if record.is_completed]
-    durations = [record.settled.duration_ms for record in settled if record.settled is not None]
     first, last = settled[0].triggered, settled[-1].triggered
-    return median(durations), (last.at_ms - first.at_ms) / 1_000
+    return median(durations_ms(history)), (last.at_ms - first.at_ms) / 1_000
