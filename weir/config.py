@@ -117,6 +117,9 @@ class RestartConfig:
     backoff_multiplier: Factor = 1.5
     reset_after_ms: DelayMs = 3_600_000
     jitter: Factor = 0.1
+    # The program's own error at the same place, three times over a minute without a checkpoint
+    # between: no restart helps (weir.protocol.repeated_errors).
+    ends_on_repeated_error: bool = True
 
     def __post_init__(self) -> None:
         if self.backoff_multiplier < 1:

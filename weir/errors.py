@@ -99,10 +99,18 @@ class ChannelError(ExternalError):
 
 
 class SubtaskError(WeirError):
-    """User code raised inside a subtask."""
+    """User code raised inside a subtask.
+
+    ``place`` identifies an error that only the program can make, where it may come back: operator,
+    record or position, and type. None: its cause may be outside the program.
+    """
 
     owner = "user"
     retryable = True
+
+    def __init__(self, message: str, *, place: str | None = None) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class JobFailedError(WeirError):

@@ -113,6 +113,12 @@ RESTART: Mapping[str, Words] = {
     "reset_after_ms": Words(
         "Reset after", "After this time without failure the delay starts over.", interval
     ),
+    "ends_on_repeated_error": Words(
+        "Ends on a repeated error",
+        "An error of the program that comes again at the same record, three times over a minute, "
+        "ends the job.",
+        _flag,
+    ),
     "jitter": Words("Jitter", "A delay is made longer or shorter by up to this share.", _share),
 }
 

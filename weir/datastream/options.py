@@ -133,6 +133,7 @@ OPTIONS: Mapping[str, Option] = {
     "weir.on-error": Option("on_error", "action", _name),
     "weir.on-error.limit": Option("on_error", "limit", int),
     "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
+    "weir.restart.end-on-repeated-error": Option("restart", "ends_on_repeated_error", _boolean),
     "restart-strategy.type": Option("restart", "kind", _strategy),
     _FIXED + "attempts": Option("restart", "attempts_max", int),
     _FIXED + "delay": Option("restart", "delay_ms", duration_ms),

@@ -137,8 +137,8 @@ class CheckpointRunner:
         self._base = CheckpointBase()
         self._started: AttemptNumber | None = None  # The newest attempt that took checkpoints.
         self._is_running = False  # That attempt still takes checkpoints.
-        # Whether this driver completed a checkpoint that the job would restore after a failure.
-        self.has_completed = False
+        # Checkpoints of this driver that the job would restore after a failure.
+        self.completed_count = 0
         self._answers: dict[str, Answered] = {}  # By request.
         self._when_quiet: deque[Callable[[], None]] = deque()
 
@@ -398,7 +398,7 @@ class CheckpointRunner:
         is_copy = record is not None and record.kind is CheckpointKind.SAVEPOINT
         # A savepoint is a copy: a failed job would not be restored from it.
         is_written = isinstance(outcome, ManifestWritten)
-        self.has_completed = self.has_completed or (is_written and not is_copy)
+        self.completed_count += is_written and not is_copy
         self._step(outcome)
         if is_written and is_copy and isinstance(self._coordination, RemoteCoordination):
             self._completed(outcome.checkpoint_id, self._clock.now_ms())  # No command says so.

@@ -460,7 +460,7 @@ class JobMaster:
         attempt.choosing = True
 
         def work() -> Chosen:
-            has_completed = self._checkpoints.has_completed
+            has_completed = self._checkpoints.completed_count > 0
             return self._restorer.choose(attempt.number, has_completed=has_completed)
 
         def done(outcome: Chosen | Exception) -> None:
@@ -549,7 +549,7 @@ class JobMaster:
                 self._end(JobStatus.FAILED, f"{report.chain} failed\n{report.cause.strip()}")
                 return
             case SubtaskStatus.FAILED:
-                self._fail_attempt(f"{report.chain} failed\n{report.cause.strip()}")
+                self._program_failed(report)
                 return
             case _ if self.status is JobStatus.INITIALIZING:
                 up = SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED
@@ -580,6 +580,17 @@ class JobMaster:
 
     # Failing.
 
+    def _program_failed(self, report: SubtaskChanged) -> None:
+        """A subtask failed by itself: restart the job, unless the same error would come again."""
+        cause = f"{report.chain} failed\n{report.cause.strip()}"
+        completed = self._checkpoints.completed_count
+        if not self._is_failing:
+            now = self._clock.now_ms()
+            if why := self._restarts.hopeless(report.details.get("place"), completed, now):
+                self._end(JobStatus.FAILED, f"{why}\n{cause}")
+                return
+        self._fail_attempt(cause)
+
     def _cannot_begin(self, cause: str, error: Exception) -> None:
         """The attempt ends before it began; where a retry may help, the job is restarted."""
         if isinstance(error, WeirError) and error.retryable:
@@ -588,9 +599,13 @@ class JobMaster:
         else:
             self._end(JobStatus.FAILED, cause)
 
+    @property
+    def _is_failing(self) -> bool:
+        return self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING)
+
     def _fail_attempt(self, cause: str) -> None:
         """The attempt failed: restart the job, or fail it, as the restart strategy decides."""
-        if self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING):
+        if self._is_failing:
             return  # A consequence of the failure that is being handled.
         if self.status not in (JobStatus.INITIALIZING, JobStatus.RUNNING):
             return

@@ -1,9 +1,10 @@
-"""The restarts of a job: its restart strategy, and when the next attempt begins."""
+"""The restarts of a job: whether one can help, its restart strategy, and when the next begins."""
 
 import math
 import random
 
 from weir.config import RestartConfig
+from weir.protocol.repeated_errors import RepeatedError, failed_at
 from weir.protocol.restarts import initial, on_failure
 
 
@@ -13,6 +14,8 @@ class Restarts:
     def __init__(self, config: RestartConfig, *, has_checkpoints: bool, seed: int | None) -> None:
         self._random = random.Random(seed)
         self._state = initial(config, has_checkpoints=has_checkpoints)
+        self._ends_on_repeated_error = config.ends_on_repeated_error
+        self._repeated: RepeatedError | None = None
         self.due_ms: int | None = None  # When the next attempt begins.
 
     def jitter(self) -> float:
@@ -23,6 +26,19 @@ class Restarts:
         """The delay after a failure, in milliseconds; None: the strategy gives up."""
         self._state, delay_ms = on_failure(self._state, now_ms, self._random.random())
         return delay_ms
+
+    def hopeless(self, place: str | None, completed_count: int, now_ms: int) -> str | None:
+        """The reason why no restart helps after a failure of the program at a place, if so."""
+        if place is None or not self._ends_on_repeated_error:
+            return None
+        self._repeated = repeated = failed_at(self._repeated, place, completed_count, now_ms)
+        if not repeated.is_hopeless(now_ms):
+            return None
+        lasted_s = (now_ms - repeated.since_ms) // 1_000
+        return (
+            f"{place}: {repeated.count} times in {lasted_s} s, without a completed checkpoint "
+            "between. No restart helps; repair the function, or see .on_error() for bad records"
+        )
 
     def schedule(self, now_ms: int, delay_ms: float) -> None:
         """Begin the next attempt after the delay."""

@@ -12,11 +12,11 @@ import pyarrow as pa
 from weir.common.batch import Batch
 from weir.common.row import Row
 from weir.common.typeinfo import TypeInformation
-from weir.errors import KeyTypeError, SubtaskError, UserError, WeirError
+from weir.errors import KeyTypeError, UserError, WeirError
 from weir.graph import key_groups as scalar
 from weir.ids import KeyGroupRange
 from weir.operators.partition import key_groups_of
-from weir.operators.user_code import all_handled, short_repr
+from weir.operators.user_code import all_handled, failure_at, short_repr
 
 KeyGroups = npt.NDArray[np.uint16]
 
@@ -57,11 +57,7 @@ class FunctionKeySelector:
         except WeirError:
             raise
         except Exception as error:
-            record = rows[len(rows) - length_hint(left) - 1]
-            raise SubtaskError(
-                f"the key function of key_by failed on the record {short_repr(record)}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            raise failure_at("the key function of key_by", rows, left, error) from error
         all_handled("the key function of key_by", left)
         return keys if self.key_type is None else _as_type(keys, self.key_type)
 

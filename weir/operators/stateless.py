@@ -45,7 +45,7 @@ from weir.operators.functions import (
     TimerService,
 )
 from weir.operators.hand_over import HandOver
-from weir.operators.user_code import all_handled, failure_at, failure_in
+from weir.operators.user_code import all_handled, failure_at, failure_in, failure_in_open
 from weir.protocol.elements import MIN_WATERMARK_MS
 
 
@@ -71,7 +71,7 @@ class FunctionOperator(Operator):
             try:
                 self.function.open(RuntimeContext(ctx, keyed=self.keyed))
             except Exception as error:
-                raise failure_in(ctx.label, "in open()", error) from error
+                raise failure_in_open(ctx.label, error) from error
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Keep the number of bad records in the snapshot."""
@@ -546,8 +546,11 @@ def _call(operator: Operator, function: Callable[[Any], Any], columns: pa.Record
     try:
         return function(columns)
     except Exception as error:
-        where = f"on a batch of {columns.num_rows} rows ({', '.join(columns.schema.names)})"
-        raise failure_in(operator.ctx.label, where, error) from error
+        names = ", ".join(columns.schema.names)
+        where = f"on a batch of {columns.num_rows} rows ({names})"
+        # After a restart batches may be cut elsewhere.
+        place = f"on a batch ({names})"
+        raise failure_in(operator.ctx.label, where, error, place=place) from error
 
 
 def _listed(made: Any) -> list[Any]:

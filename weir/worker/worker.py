@@ -14,7 +14,7 @@ from typing import Any
 
 from weir.common.clock import Clock
 from weir.config import JobConfig
-from weir.errors import ChannelError, UserError
+from weir.errors import ChannelError, SubtaskError, UserError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
@@ -276,6 +276,8 @@ class Worker:
         details = details or {}
         if isinstance(error, UserError):  # The same records would meet the same error for ever.
             details = {**details, "restarts_help": False}
+        elif isinstance(error, SubtaskError) and error.place is not None:
+            details = {**details, "place": error.place}
         self._reporter.report(
             SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details)
         )

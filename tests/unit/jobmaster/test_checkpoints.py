@@ -202,7 +202,7 @@ def test_a_checkpoint_exists_before_anybody_is_told_to_commit() -> None:
     assert job.events_of(CheckpointCompleted) == [CheckpointCompleted(AttemptNumber(1), ONE)]
     assert job.events_of(CheckpointSettled)[0].failure is None
     assert not job.runner.is_busy
-    assert job.runner.has_completed
+    assert job.runner.completed_count == 1
 
 
 def test_records_of_the_sources_are_known_for_every_completed_checkpoint() -> None:
@@ -482,7 +482,7 @@ def test_a_restart_waits_for_the_manifest_that_is_being_written() -> None:
     assert quiet == ["quiet"]
     job.queue.run()
     assert quiet == ["quiet", "quiet"]
-    assert job.runner.has_completed
+    assert job.runner.completed_count == 1
     assert (
         job.events_of(CheckpointCompleted) == []
     )  # Its subtasks are gone; a restore commits for them.
@@ -548,7 +548,7 @@ def test_a_savepoint_is_whole_in_its_own_directory_and_decided_under_its_number(
     assert load(job.others[TARGET].read("manifest")) == decided
     assert job.answers == [(TARGET, "")]
     assert job.events_of(CheckpointCompleted) == [], "no sink commits for a copy"
-    assert not job.runner.has_completed, "a job that fails does not come back to it"
+    assert job.runner.completed_count == 0, "a job that fails does not come back to it"
 
 
 def test_the_number_of_a_savepoint_is_taken_before_its_directory_is() -> None:
@@ -631,7 +631,7 @@ def test_a_stop_has_everybody_commit_and_finish_and_nothing_follows_it(
         CheckpointCompleted(AttemptNumber(1), ONE, final=True)
     ]
     assert job.answers == [(TARGET, "")]
-    assert job.runner.has_completed
+    assert job.runner.completed_count == 1
     job.runner.trigger_final()
     assert len(job.events_of(TriggerCheckpoint)) == 1
     assert job.runner.next_due_ms() is None

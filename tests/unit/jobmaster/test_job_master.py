@@ -1,5 +1,6 @@
 """The job master over a world that does what the test says."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -380,6 +381,97 @@ def test_a_strategy_that_gives_up_fails_the_job_with_the_last_cause() -> None:
     assert job.status is JobStatus.FAILED
     assert "slot 1" in job.master.cause
     assert len(job.asked(ReleaseSlot)) == 2
+
+
+PLACE = "'map' fails on the record 7 with KeyError"
+
+
+def failing_at(job: JobHarness, place: str | None = PLACE, *, after_ms: int = 0) -> None:
+    """A subtask fails at a place; unless that ends the job, the next attempt comes up."""
+    job.wait(after_ms)
+    details = {} if place is None else {"place": place}
+    job.subtasks(SubtaskStatus.FAILED, "sink-1", cause="KeyError: 7", **details)
+    if job.status is JobStatus.RESTARTING:
+        job.restarted()
+        job.alive()
+
+
+def test_an_error_of_the_program_that_comes_back_ends_the_job() -> None:
+    job = JobHarness(restart=delayed(0)).running()
+    failing_at(job)
+    failing_at(job, after_ms=30_000)
+    assert job.status is JobStatus.RUNNING
+    failing_at(job, after_ms=30_000)
+    assert job.status is JobStatus.FAILED
+    assert job.master.cause.splitlines() == [
+        f"{PLACE}: 3 times in 60 s, without a completed checkpoint between. No restart helps; "
+        "repair the function, or see .on_error() for bad records",
+        "sink-1 failed",
+        "KeyError: 7",
+    ]
+
+
+def test_an_error_that_comes_back_within_a_minute_is_tried_again() -> None:
+    job = JobHarness(restart=delayed(0)).running()
+    for _ in range(10):
+        failing_at(job, after_ms=5_000)
+    assert (job.status, job.attempt) == (JobStatus.RUNNING, 11)
+
+
+@pytest.mark.parametrize("progress", ["a checkpoint", "another place"])
+def test_a_job_that_gets_on_is_restarted_for_ever(progress: str) -> None:
+    job = JobHarness(restart=delayed(0)).running()
+    for number in range(10):
+        failing_at(job, after_ms=40_000)
+        if progress == "a checkpoint":
+            job.checkpointed()
+            assert len(job.completions) == number + 1
+        else:
+            failing_at(job, "'map' fails on the record 8 with KeyError")
+    assert job.status is JobStatus.RUNNING
+    assert job.attempt >= 11
+
+
+def test_other_failures_between_prove_nothing() -> None:
+    job = JobHarness(restart=delayed(0)).running()
+    for number in range(2):
+        failing_at(job)
+        failing_at(job, None, after_ms=20_000)
+        job.master.on_slot(exited(0, attempt=2 * number + 3))
+        job.restarted()
+        job.alive()
+    failing_at(job, after_ms=20_000)
+    assert job.status is JobStatus.FAILED
+    assert "3 times" in job.master.cause
+
+
+def test_one_failure_that_brings_others_at_its_place_counts_once() -> None:
+    job = JobHarness(restart=delayed(5_000)).running()
+    failing_at(job)
+    failing_at(job, after_ms=0)  # The same attempt's: it is over.
+    assert job.status is JobStatus.RESTARTING
+    job.wait(5_000)
+    job.restarted()
+    failing_at(job, after_ms=40_000)
+    job.wait(5_000)
+    job.restarted()
+    assert (job.status, job.attempt) == (JobStatus.RUNNING, 3)
+    failing_at(job, after_ms=20_000)
+    assert "3 times in 70 s" in job.master.cause
+
+
+def test_failures_that_name_no_place_are_restarted_for_ever() -> None:
+    job = JobHarness(restart=delayed(0)).running()
+    for _ in range(10):
+        failing_at(job, None, after_ms=40_000)
+    assert (job.status, job.attempt) == (JobStatus.RUNNING, 11)
+
+
+def test_a_setting_restarts_after_the_same_error_for_ever() -> None:
+    job = JobHarness(restart=replace(delayed(0), ends_on_repeated_error=False)).running()
+    for _ in range(10):
+        failing_at(job, after_ms=40_000)
+    assert (job.status, job.attempt) == (JobStatus.RUNNING, 11)
 
 
 def test_without_checkpoints_a_failure_is_final_unless_a_strategy_is_set() -> None:

@@ -12,9 +12,10 @@ from weir.common.batch import Batch
 from weir.common.column_types import fit_columns
 from weir.common.ownership import IMMUTABLE, own
 from weir.common.typeinfo import TypeInformation, Types
-from weir.errors import ConfigError, SchemaError, SourceChangedError, SubtaskError, WeirError
+from weir.errors import ConfigError, SchemaError, SourceChangedError, WeirError
 from weir.operators.hand_over import keeps_nothing
 from weir.operators.sources.split_source import Source, SplitReader
+from weir.operators.user_code import failure_in
 
 
 class CollectionSource(Source):
@@ -195,10 +196,8 @@ class _GeneratorReader(SplitReader):
         except WeirError:
             raise
         except Exception as error:
-            raise SubtaskError(
-                f"the generator function failed on the index {_last(indices, left)}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            where = f"on the index {_last(indices, left)}"
+            raise failure_in("the generator function", where, error) from error
         return rows if kind is None else _fitted(rows, indices, kind)
 
 
