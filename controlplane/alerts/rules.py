@@ -149,8 +149,12 @@ def fill(rule: Rule, given: Mapping[str, Any]) -> list[Endpoint] | None:
     for name, most in (("hold_s", HOLD_MAX_S), ("cooldown_s", COOLDOWN_MAX_S)):
         if not 0 <= getattr(rule, name) <= most:
             problems.add(name, f"Give 0 to {most:,} seconds.")
+    kind = KINDS[rule.kind]
     try:
-        read = KINDS[rule.kind].read(rule.parameters)
+        read = kind.read(rule.parameters)
+        if kind.is_limitless(read) and (rule._state.adding or "parameters" in given):
+            names = " or ".join(kind.limits)
+            problems.add("parameters", f"Give {names} a limit above 0: without one it never fires.")
         rule.parameters = msgspec.json.decode(msgspec.json.encode(read))  # As the column has it.
     except msgspec.ValidationError as error:
         problems.add("parameters", f"{error}.")

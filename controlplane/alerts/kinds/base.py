@@ -74,6 +74,7 @@ class Kind:
     reads: tuple[str, ...]  # Sections of ``JobFacts``.
     judge: Callable[[Any, JobFacts, datetime], Judged]
     is_stored: bool  # Its facts are kept, so that a rule can be tried on the past.
+    limits: tuple[str, ...] = ()  # Parameters of which 0 is no limit; a rule needs one of them.
 
     def read(self, parameters: Mapping[str, Any]) -> Parameters:
         """The parameters of a rule, with defaults for what is left out.
@@ -82,6 +83,10 @@ class Kind:
             msgspec.ValidationError: One is unknown or out of its bounds.
         """
         return msgspec.convert(parameters, self.parameters)
+
+    def is_limitless(self, parameters: Parameters) -> bool:
+        """Whether a rule with these parameters can never fire."""
+        return bool(self.limits) and not any(getattr(parameters, name) for name in self.limits)
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the parameters."""

@@ -49,7 +49,7 @@ class Failures(Parameters):
 class Duration(Parameters):
     """Parameters of the duration of checkpoints."""
 
-    seconds: Seconds = 0.0
+    seconds: Seconds = 60.0
     times_median: Times = 0.0
     least_s: Seconds = 1.0
 
@@ -57,7 +57,7 @@ class Duration(Parameters):
 class Alignment(Parameters):
     """Parameters of the alignment's share of the duration."""
 
-    share: Share = 0.0
+    share: Share = 0.5
     times_median: Times = 0.0
     least_s: Seconds = 1.0
 
@@ -302,6 +302,7 @@ CHECKPOINT_KINDS = (
         reads=("life", "history"),
         judge=_duration,
         is_stored=True,
+        limits=("seconds", "times_median"),
     ),
     Kind(
         name="checkpoint_alignment",
@@ -316,6 +317,7 @@ CHECKPOINT_KINDS = (
         reads=("life", "history"),
         judge=_alignment,
         is_stored=True,
+        limits=("share", "times_median"),
     ),
     Kind(
         name="state_growth",

@@ -58,6 +58,8 @@ def test_a_rule_is_made_changed_and_deleted_by_an_admin_and_all_is_audited(
     [
         ({"parameters": {"seconds": -1}}, "parameters"),
         ({"parameters": {"second": 1}}, "parameters"),
+        ({"parameters": {"seconds": 0}}, "parameters"),
+        ({"kind": "checkpoint_alignment", "parameters": {"share": 0}}, "parameters"),
         ({"job": "flights-1"}, "job_pattern"),
         ({"endpoints": ["00000000-0000-4000-8000-000000000000"]}, "endpoints"),
         ({"hold_s": -1}, "hold_s"),
@@ -76,6 +78,18 @@ def test_what_is_wrong_with_a_rule_is_said_by_field(
     assert answer.status_code == 400
     assert list(answer.json()["errors"]) == [field]
     assert not Rule.objects.filter(is_builtin=False).exists()
+
+
+def test_a_rule_without_a_limit_is_refused_and_one_that_is_stored_can_be_disabled(
+    admin_api: APIClient,
+) -> None:
+    rule = factories.rule("checkpoint_duration", parameters={"seconds": 0.0})
+    path = f"{API}rules/{rule.pk}"
+    assert admin_api.patch(path, {"is_enabled": False}).status_code == 200
+    refused = admin_api.patch(path, {"parameters": {"seconds": 0}})
+    assert refused.status_code == 400
+    assert "Give seconds or times_median a limit above 0" in refused.content.decode()
+    assert admin_api.patch(path, {"parameters": {"times_median": 3}}).status_code == 200
 
 
 def test_two_rules_do_not_share_a_name(admin_api: APIClient) -> None:
