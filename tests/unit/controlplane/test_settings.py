@@ -15,9 +15,24 @@ COMPLETE = {
 }
 
 
-def _start(environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+HOSTS = "from django.conf import settings; print(settings.ALLOWED_HOSTS, settings.DEBUG)"
+# The answers to a request that a proxy took by https, and to one that it did not.
+ANSWERS = """
+import django
+django.setup()
+from django.conf import settings
+from django.test import Client
+for scheme in ("https", "http"):
+    answer = Client(HTTP_HOST="weir.example", HTTP_X_FORWARDED_PROTO=scheme).get("/login/")
+    cookie = answer.cookies[settings.CSRF_COOKIE_NAME]
+    cookies = bool(cookie["secure"]), settings.SESSION_COOKIE_SECURE
+    hsts = answer.get("Strict-Transport-Security", "")
+    print(scheme, answer.status_code, answer.wsgi_request.is_secure(), *cookies, hsts)
+"""
+
+
+def _start(environment: dict[str, str], command: str = HOSTS) -> "subprocess.CompletedProcess[str]":
     kept = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    command = "from django.conf import settings; print(settings.ALLOWED_HOSTS, settings.DEBUG)"
     return subprocess.run(
         [sys.executable, "-c", command],
         env=kept | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.production"} | environment,
@@ -60,6 +75,19 @@ def test_production_refuses_what_is_missing_or_a_default(
 def test_plain_http_is_possible_for_who_says_so() -> None:
     done = _start(COMPLETE | {"WEIR_URL": "http://weir.lan", "WEIR_ALLOW_PLAIN_HTTP": "yes"})
     assert done.returncode == 0, done.stderr
+
+
+def test_cookies_are_for_https_alone_and_browsers_keep_to_it() -> None:
+    done = _start(COMPLETE, ANSWERS)
+    told = ["https 200 True True True max-age=31536000", "http 200 False True True"]
+    assert [line.strip() for line in done.stdout.splitlines()] == told, done.stderr
+
+
+def test_plain_http_believes_no_proxy_and_has_cookies_all_the_same() -> None:
+    plain = {"WEIR_URL": "http://weir.example", "WEIR_ALLOW_PLAIN_HTTP": "yes"}
+    done = _start(COMPLETE | plain, ANSWERS)
+    told = ["https 200 False False False", "http 200 False False False"]
+    assert [line.strip() for line in done.stdout.splitlines()] == told, done.stderr
 
 
 LAUNCHER = {name: COMPLETE[name] for name in ("DATABASE_URL", "REDIS_URL", "WEIR_URL")}

@@ -379,11 +379,21 @@ def test_old_state_that_cannot_be_deleted_is_said_and_does_no_harm() -> None:
 
 
 def test_retention_lets_the_oldest_go_manifest_first() -> None:
-    job = Runner(retained_max=1)
+    store = FailingStore()
+    job = Runner(store, retained_max=1)
+    deletes = store.delete_prefix
+    was_whole: list[bool] = []
+
+    def delete(directory: str) -> None:
+        was_whole.append(store.exists(LAYOUT.manifest(ONE)))
+        deletes(directory)
+
+    store.delete_prefix = delete  # type: ignore[method-assign]
     for checkpoint_id in (1, 2):
         job.trigger()
-        job.acknowledge(checkpoint_id, state_file(job.store, f"chk-{checkpoint_id}/1/sink-0-x"))
+        job.acknowledge(checkpoint_id, state_file(store, f"chk-{checkpoint_id}/1/sink-0-x"))
         job.queue.run()
+    assert was_whole == [False], "a crash between the two would leave a manifest without its state"
     assert job.events_of(CheckpointsDiscarded)[0].checkpoint_ids == (1,)
     assert not [path for path in job.store.list() if "chk-1/" in path]
     assert job.store.exists(LAYOUT.manifest(CheckpointId(2)))
