@@ -78,8 +78,8 @@ from weir.worker.template import RunWorker
 
 EXIT_FAILED = 1
 EXIT_MASTER_LOST = 70
-# A busy loop gives the interpreter to another thread after this long; Python's default of 5 ms would
-# add 5 ms to each round trip of its stand-in, and to each step of a snapshot that is written.
+# A busy loop gives the interpreter to another thread after this long; Python's default of 5 ms
+# would add 5 ms to each turn of its stand-in, and to each step of a snapshot that is written.
 SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 1.0
 
