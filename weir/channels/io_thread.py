@@ -154,6 +154,16 @@ class IoThread:
         elif self._calls:
             self._serve_on_loop(None)
 
+    def try_now(self, function: Callable[[], None]) -> bool:
+        """Run a function before the round is over; False where the stand-in serves."""
+        if not self._baton.acquire(blocking=False):
+            return False
+        try:
+            function()
+        finally:
+            self._baton.release()
+        return True
+
     def wait(self, timeout_s: float) -> None:
         """Serve until work came in for the loop, something was served, or the time is over."""
         self._serve_on_loop(timeout_s)

@@ -43,7 +43,7 @@ from weir.errors import ChannelError
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId
 from weir.protocol.deployment import Address
-from weir.protocol.elements import Element
+from weir.protocol.elements import CheckpointBarrier, Element
 
 AUTHENTICATION_TIMEOUT_S = 10.0
 STRANGERS_MAX = 64  # Connections under authentication, beyond one for each peer.
@@ -106,8 +106,7 @@ class TcpTransport:
             else:
                 self._incoming[channel.id] = link
                 link.decoders[channel.id] = ElementDecoder(channel.id, pickles=pickles)
-        # Whether the sender calls ``end_round`` after each of its rounds, and then serves or wakes
-        # the thread that does.
+        # Whether a loop sends, which calls ``end_round`` after each round and then serves.
         self.corked = False
         self._unflushed: list[_Link] = []  # Those of this round.
         self._openings: set[_Opening] = set()
@@ -134,6 +133,9 @@ class TcpTransport:
         else:
             link, encoder = route
             self._queue(link, encoder.encode(element))
+            if self.corked and type(element) is CheckpointBarrier:
+                # All that is behind it waits for it, and the rest of the round is the snapshot.
+                self._io.try_now(link.flush)
 
     def grant(self, channel: ChannelId, size: int) -> None:
         """Allow the sender of an incoming channel this many more bytes."""
@@ -155,9 +157,10 @@ class TcpTransport:
                 self._io.call(link.flush)
 
     def end_round(self) -> None:
-        """Have what this round queued written, as soon as the sockets are served."""
+        """Write what this round queued; where the stand-in serves just now, it is to."""
         for link in self._unflushed:
-            self._io.call(link.flush, wake=False)
+            if link.flush_due and not self._io.try_now(link.flush):
+                self._io.call(link.flush, wake=False)
         self._unflushed.clear()
 
     def connect(self, addresses: Sequence[Address]) -> None:
@@ -443,8 +446,10 @@ class _Link:
         self.flush_due = False  # Before the queue is read: a later append schedules a new flush.
         if self._socket is None:
             return
+        watched = self.wants_write
         self._write(self._socket)
-        self._transport.refresh(self)
+        if watched or self.wants_write:
+            self._transport.refresh(self)
         if not self._writing:
             self._transport.on_flushed()
 
