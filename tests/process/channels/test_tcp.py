@@ -218,6 +218,26 @@ def test_a_loop_writes_at_the_end_of_its_round_itself(network: Network) -> None:
         left.io.leave()
 
 
+def test_a_barrier_leaves_before_the_round_is_over(network: Network) -> None:
+    """With all that was sent before it; what comes behind it waits."""
+    barrier = CheckpointBarrier(CheckpointId(1), 5)
+    with pair(network) as (left, right):
+        left.transport.send(FORTH.id, Watermark(1))
+        assert right.next() == ("element", FORTH.id, Watermark(1))  # The connection stands.
+        left.transport.corked = True
+        left.io.attend(lambda: False)
+        left.io.wait(0)
+        for element in (Watermark(2), barrier, Watermark(3)):
+            left.transport.send(FORTH.id, element)
+        assert right.next() == ("element", FORTH.id, Watermark(2))
+        assert right.next() == ("element", FORTH.id, barrier)
+        assert right.hears_nothing()
+        left.transport.end_round()
+        left.io.visit()
+        assert right.next() == ("element", FORTH.id, Watermark(3))
+        left.io.leave()
+
+
 def test_a_stand_in_goes_on_writing_while_the_loop_is_away(network: Network) -> None:
     """Much more than the sockets hold: the loop's round writes its beginning alone."""
     values = list(range(4_000_000))
@@ -268,6 +288,7 @@ def test_loops_and_their_stand_ins_write_to_one_connection_in_order(network: Net
                 sender.transport.end_round()
                 if number % 50 == 0:
                     time.sleep(3 * LOOK_MIN_S)  # A long round: the stand-in comes.
+                    sender.transport.send(channel.id, CheckpointBarrier(CheckpointId(number), 5))
                 if number % 3:
                     sender.io.visit()
                 else:
@@ -283,6 +304,8 @@ def test_loops_and_their_stand_ins_write_to_one_connection_in_order(network: Net
             for number in range(rounds):
                 assert values_of(receiver.next()[2])[0] == number
                 assert receiver.next()[2] == Watermark(number)
+                if number % 50 == 0:
+                    assert receiver.next()[2] == CheckpointBarrier(CheckpointId(number), 5)
         for sender in senders:
             sender.join(DEADLINE_S)
 
