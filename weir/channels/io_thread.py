@@ -72,11 +72,12 @@ class IoThread:
         self._calls: deque[Callable[[], None]] = deque()
         self._periodic: list[tuple[float, Callable[[], None]]] = []
         self._due: list[float] = []
+        self._later: list[tuple[float, Callable[[], None]]] = []
         self._stopping = False
         self._baton = threading.Lock()
         self._sleeps = False  # The server, or it is about to; False as well once it is being woken.
         self._has_loop = False
-        self._visits = 0  # Of the loop, to take the baton.
+        self._visits = 0  # Beginnings and ends of the loop's service.
         self._visit_due = 0.0
         self._is_wanted = False  # The loop has come back, and waits for the baton.
         self._loop_sleeps = False  # The server that sleeps is the loop.
@@ -180,6 +181,7 @@ class IoThread:
             self._on_crash(error)
             raise
         finally:
+            self._visits += 1  # Its absence begins now, however long it slept.
             self._baton.release()
 
     def _take_baton(self) -> None:
@@ -198,6 +200,10 @@ class IoThread:
         """Call a function again and again, the first time after one interval."""
         self._periodic.append((interval_s, function))
         self._due.append(time.monotonic() + interval_s)
+
+    def after(self, delay_s: float, function: Callable[[], None]) -> None:
+        """Call a function once, after a delay."""
+        self._later.append((time.monotonic() + delay_s, function))
 
     def add(self, endpoint: Endpoint) -> None:
         """Watch an endpoint."""
@@ -267,6 +273,13 @@ class IoThread:
             if self._due[index] <= now:
                 self._due[index] = now + interval_s
                 function()
+        if self._later:
+            later, self._later = self._later, []
+            for at, function in later:
+                if at <= now:
+                    function()
+                else:
+                    self._later.append((at, function))
 
     def _run_calls(self) -> None:
         while self._calls:
@@ -281,9 +294,10 @@ class IoThread:
             or (timeout_s is not None and self._loop_has_work())
         ):
             return 0.0
-        if not self._due:
+        due = [*self._due, *(at for at, _ in self._later)]
+        if not due:
             return timeout_s
-        due_s = max(0.0, min(self._due) - time.monotonic())
+        due_s = max(0.0, min(due) - time.monotonic())
         return due_s if timeout_s is None else min(due_s, timeout_s)
 
 

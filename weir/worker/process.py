@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -82,6 +83,9 @@ EXIT_MASTER_LOST = 70
 # would add 5 ms to each turn of its stand-in, and to each step of a snapshot that is written.
 SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 1.0
+# Reports that follow another one so soon are written together: a checkpoint has one from each
+# subtask, and each write wakes the job master.
+REPORTS_INTERVAL_S = 0.005
 
 
 class RunsSubtasks(Protocol):
@@ -161,7 +165,8 @@ class MasterLink:
         self._on_command = on_command
         self._on_lost = on_lost
         self._stopping = False  # Told to stop: the job master may leave first.
-        self._is_write_due = False  # Reports that come together are written together.
+        self._is_write_due = False
+        self._written_at_s = 0.0
         self._flushed: threading.Event | None = None
         io.call(lambda: io.add(self))
 
@@ -201,10 +206,15 @@ class MasterLink:
         self._connection.send(report)
         if not self._is_write_due:
             self._is_write_due = True
-            self._io.call(self._write, wake=False)  # Behind the other reports; served right now.
+            wait_s = self._written_at_s + REPORTS_INTERVAL_S - time.monotonic()
+            if wait_s > 0:
+                self._io.after(wait_s, self._write)
+            else:
+                self._io.call(self._write, wake=False)  # Behind other reports; served right now.
 
     def _write(self) -> None:
         self._is_write_due = False
+        self._written_at_s = time.monotonic()
         if not self._connection.ended:
             self._pump_out()
 

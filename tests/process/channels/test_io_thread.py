@@ -111,7 +111,7 @@ class Loop:
     def _run(self) -> None:
         self.io.attend(lambda: bool(self._work) or self._stops)
         while not self._stops:
-            while self._work:
+            for _ in range(len(self._work)):
                 self._work.pop(0)()
             self.rounds += 1
             if self.is_quick:
@@ -182,7 +182,9 @@ def test_a_loop_without_work_serves_itself(loop: Loop, endpoint: Bytes) -> None:
     for number in range(20):
         asleep(loop)
         endpoint.send()
-        assert served(endpoint, number + 1) == ["loop-test"] * (number + 1)
+        served(endpoint, number + 1)
+    # The machine may take the processor from a loop in its round for long.
+    assert endpoint.threads.count("loop-test") >= 18
 
 
 def test_a_loop_that_has_work_serves_between_its_rounds(loop: Loop, endpoint: Bytes) -> None:
@@ -194,7 +196,6 @@ def test_a_loop_that_has_work_serves_between_its_rounds(loop: Loop, endpoint: By
         served(endpoint, number + 1)
         wait_until(lambda rounds=rounds: loop.rounds > rounds, "rounds pass")  # type: ignore[misc]
     loop.is_quick = False
-    # The machine may take the processor from a loop for longer than the stand-in's looks are apart.
     assert endpoint.threads.count("loop-test") >= 15
 
 
@@ -208,6 +209,8 @@ def test_while_the_loop_is_away_its_stand_in_serves(loop: Loop, endpoint: Bytes)
         ran: list[str] = []
         loop.io.call(lambda: ran.append(threading.current_thread().name))
         wait_until(lambda: ran, "the call ran")
+        assert ran == ["io-test"]
+        assert not loop.io.try_now(lambda: ran.append("beside the stand-in"))
         assert ran == ["io-test"]
     asleep(loop)
     endpoint.send()
@@ -224,6 +227,26 @@ def test_periodic_functions_run_on_whoever_serves(loop: Loop) -> None:
     wait_until(lambda: ran.count("loop-test") >= before + 3, "the loop runs it again")
 
 
+def test_a_function_is_called_once_after_its_delay(loop: Loop) -> None:
+    """However long the loop would sleep, and in the order of the delays."""
+    ran: list[tuple[int, float]] = []
+    began = time.monotonic()
+
+    def hand_over() -> None:
+        for number in (3, 1, 2):
+            loop.io.after(
+                number / 20,
+                lambda number=number: ran.append((number, time.monotonic())),  # type: ignore[misc]
+            )
+
+    asleep(loop)
+    loop.io.call(hand_over)
+    wait_until(lambda: len(ran) == 3, "all have run", LONG_S / 2)
+    time.sleep(0.1)
+    assert [number for number, _ in ran] == [1, 2, 3]
+    assert all(at >= began + number / 20 for number, at in ran)
+
+
 def test_calls_and_work_of_other_threads_wake_a_loop_at_once(loop: Loop) -> None:
     ran: list[str] = []
 
@@ -235,7 +258,8 @@ def test_calls_and_work_of_other_threads_wake_a_loop_at_once(loop: Loop) -> None
             asleep(loop)  # Else it comes in at any moment of the way there.
         (loop.io.call if number % 4 < 2 else loop.do)(note)
         wait_until(lambda number=number: len(ran) > number, "it ran", 5, 0.0005)  # type: ignore[misc]
-    assert ran == ["loop-test"] * 200
+    # Where the processor is taken from the loop in its round for long, its stand-in runs a call.
+    assert ran.count("loop-test") >= 190
 
 
 def test_a_loop_that_comes_back_as_its_stand_in_falls_asleep_gets_the_baton() -> None:
@@ -280,7 +304,9 @@ def test_many_absences_under_traffic_lose_nothing(loop: Loop, endpoint: Bytes) -
 
 
 def test_a_quick_loop_keeps_its_stand_in_from_the_sockets(loop: Loop) -> None:
-    """Each look of the stand-in costs the interpreter lock: they become rare."""
+    """Though the baton lies free at most of its looks; each costs the interpreter lock, so they
+    become rare.
+    """
     looks: list[float] = []
     pause = loop.io._pause
 
@@ -289,10 +315,18 @@ def test_a_quick_loop_keeps_its_stand_in_from_the_sockets(loop: Loop) -> None:
         pause(seconds)
 
     loop.io._pause = noted  # type: ignore[method-assign]
-    loop.is_quick = True
-    loop.do(lambda: None)
-    wait_until(lambda: looks.count(LOOK_MAX_S) >= 5, "looks are rare")
-    loop.is_quick = False
+    done = threading.Event()
+
+    def round_of_2_ms() -> None:
+        time.sleep(0.002)
+        if not done.is_set():
+            loop.do(round_of_2_ms)
+
+    loop.do(round_of_2_ms)
+    try:
+        wait_until(lambda: looks.count(LOOK_MAX_S) >= 5, "looks are rare")
+    finally:
+        done.set()
 
 
 def test_a_signals_handler_wakes_a_sleeping_loop() -> None:
