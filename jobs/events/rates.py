@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 WINDOW_MS = 2_000.0
-# Subtasks that work report every half second, so five samples make a window; so many are kept.
+# Subtasks that work report every half second (those of large slots more rarely), so five samples
+# make a window; so many are kept.
 SAMPLES_MAX = 16
 
 Counters: TypeAlias = Mapping[str, Any]  # Fields of weir.protocol.messages.SubtaskMetrics.

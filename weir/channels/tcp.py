@@ -4,12 +4,12 @@ The slot with the lower index connects, the other one accepts. Both prove that t
 processes of their slots in this attempt (``session``); from then on the frames of all channels
 between them share the connection, elements one way and credit the other.
 
-Elements are encoded by the thread that sends them, the loop: an element that cannot be encoded then
-fails the subtask that made it, and the I/O thread is left with system calls, encryption and the
-decoding of received frames. A few bytes at the end of a round the loop writes itself, where the
-socket takes them at once: handing them over would cost more. Bytes that wait to be written are
-bounded by the credit of their channels, for which the sender waits before it calls ``send``;
-received bytes are always read, and bounded by the credit that this side has granted.
+Elements are encoded as they are sent, by the loop in its round: one that cannot be encoded then
+fails the subtask that made it. All else, which is system calls, encryption and the decoding of
+received frames, is done by the thread that serves the sockets, which is the loop as well where its
+round is over (``weir.channels.io_thread``). Bytes that wait to be written are bounded by the credit
+of their channels, for which the sender waits before it calls ``send``; received bytes are always
+read, and bounded by the credit that this side has granted.
 
 A side that leaves in good order says goodbye first. A connection that ends in any other way is
 broken, and with it the attempt.
@@ -43,14 +43,13 @@ from weir.errors import ChannelError
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId
 from weir.protocol.deployment import Address
-from weir.protocol.elements import Element
+from weir.protocol.elements import CheckpointBarrier, Element
 
 AUTHENTICATION_TIMEOUT_S = 10.0
 STRANGERS_MAX = 64  # Connections under authentication, beyond one for each peer.
 RECEIVE_BYTES = 1 << 19
 BUFFERS_MAX = 64  # In one system call; Linux takes 1,024.
 SEALED_BYTES = 1 << 19  # Encrypted at once, before any of it is sent.
-LITTLE_BYTES = 1 << 14  # Written by the loop itself.
 
 _GOODBYE = b"goodbye"
 
@@ -61,8 +60,8 @@ class TcpTransport:
     """Carries elements between the slots of one attempt; a ``Transport`` of ``weir.worker.ports``.
 
     ``send``, ``grant`` and ``close`` belong to one thread, the loop. The callbacks are called on
-    the I/O thread, for channels within the slot on the loop. Elements for a peer that said goodbye
-    are dropped: the attempt is over for it.
+    the thread that serves, for channels within the slot on the loop. Elements for a peer that said
+    goodbye are dropped: the attempt is over for it.
     """
 
     def __init__(
@@ -107,7 +106,8 @@ class TcpTransport:
             else:
                 self._incoming[channel.id] = link
                 link.decoders[channel.id] = ElementDecoder(channel.id, pickles=pickles)
-        self.corked = False  # Whether the loop calls ``end_round`` after each round.
+        # Whether a loop sends, which calls ``end_round`` after each round and then serves.
+        self.corked = False
         self._unflushed: list[_Link] = []  # Those of this round.
         self._openings: set[_Opening] = set()
         self._flushed = threading.Event()
@@ -133,6 +133,9 @@ class TcpTransport:
         else:
             link, encoder = route
             self._queue(link, encoder.encode(element))
+            if self.corked and type(element) is CheckpointBarrier:
+                # All that is behind it waits for it, and the rest of the round is the snapshot.
+                self._io.try_now(link.flush)
 
     def grant(self, channel: ChannelId, size: int) -> None:
         """Allow the sender of an incoming channel this many more bytes."""
@@ -154,12 +157,11 @@ class TcpTransport:
                 self._io.call(link.flush)
 
     def end_round(self) -> None:
-        """Write what this round queued, or hand it to the I/O thread."""
+        """Write what this round queued; where the stand-in serves just now, it is to."""
         for link in self._unflushed:
-            if not link.write_little():
+            if link.flush_due and not self._io.try_now(link.flush):
                 self._io.call(link.flush, wake=False)
         self._unflushed.clear()
-        self._io.wake()
 
     def connect(self, addresses: Sequence[Address]) -> None:
         """Connect to the peers, given every slot's address by its index. From any thread."""
@@ -179,7 +181,7 @@ class TcpTransport:
         self._io.call(lambda: self._close_all(closed))
         closed.wait(timeout_s)
 
-    # On the I/O thread.
+    # On the thread that serves.
 
     def _leave(self) -> None:
         self._leaving = True
@@ -388,7 +390,7 @@ class _Link:
         self._transport = transport
         self.peer = peer
         self.encoder = FrameEncoder(attempt, frame_bytes_max)  # The loop's.
-        self.queue: deque[BytesLike] = deque()  # The loop appends; taken by what holds the lock.
+        self.queue: deque[BytesLike] = deque()  # The loop appends; the server takes.
         self.flush_due = False
         self.outgoing: set[ChannelId] = set()
         self.decoders: dict[ChannelId, ElementDecoder] = {}
@@ -399,9 +401,6 @@ class _Link:
         self._session: Session | None = None
         self._writing: deque[memoryview] = deque()  # Sealed, and not yet written.
         self._write_error = ""
-        # Of the socket, its session and what is to be written. The I/O thread waits for it, the
-        # loop never does.
-        self._lock = threading.RLock()
 
     @property
     def is_open(self) -> bool:
@@ -415,20 +414,18 @@ class _Link:
 
     def open(self, sock: socket.socket, session: Session, first: bytes) -> None:
         """Take over an authenticated socket; ``first`` is the handshake's unsent bytes."""
-        with self._lock:
-            self._socket, self._session = sock, session
-            if first:
-                self._writing.append(memoryview(first))
+        self._socket, self._session = sock, session
+        if first:
+            self._writing.append(memoryview(first))
 
     def close(self) -> None:
         """Close the socket. May be repeated."""
-        with self._lock:
-            self.ended = True
-            self.queue.clear()
-            self._writing.clear()
-            if self._socket is not None:
-                self._socket.close()
-                self._socket = None
+        self.ended = True
+        self.queue.clear()
+        self._writing.clear()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def fileno(self) -> int:
         assert self._socket is not None
@@ -440,40 +437,21 @@ class _Link:
 
     def on_ready(self, *, readable: bool, writable: bool) -> None:
         if readable:
-            with self._lock:
-                self._read()
+            self._read()
         if writable and self.is_open:
             self.flush()
 
     def flush(self) -> None:
         """Write as much as is possible without blocking."""
         self.flush_due = False  # Before the queue is read: a later append schedules a new flush.
-        with self._lock:
-            if self._socket is None:
-                return
-            self._write(self._socket)
-        self._transport.refresh(self)
+        if self._socket is None:
+            return
+        watched = self.wants_write
+        self._write(self._socket)
+        if watched or self.wants_write:
+            self._transport.refresh(self)
         if not self._writing:
             self._transport.on_flushed()
-
-    def write_little(self) -> bool:
-        """On the loop: write the queue, if it is short; False: the I/O thread has to."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            if self._socket is None or self._writing or not self._is_little():
-                return False
-            self.flush_due = False
-            self._write(self._socket)
-            return not self._writing and not self.ended
-        finally:
-            self._lock.release()
-
-    def _is_little(self) -> bool:
-        return (
-            len(self.queue) <= BUFFERS_MAX
-            and sum(memoryview(buffer).nbytes for buffer in self.queue) <= LITTLE_BYTES
-        )
 
     def _write(self, sock: socket.socket) -> None:
         while self._fill():

@@ -1,14 +1,14 @@
-"""The inbox of a worker's loop, filled by other threads.
+"""The inbox of a worker's loop, filled by the thread that serves the sockets and by others.
 
-``queue.SimpleQueue`` does the work: its ``put`` is one call into C, safe from any thread and from a
-signal handler, which no lock of ``threading`` is. Only the loop takes items out, so the number of
-items it reads before draining can only grow.
+A ``deque`` does the work: its ``append`` is one call into C, safe from any thread and from a signal
+handler, which no lock of ``threading`` is. Only the loop takes items out.
 
 Its items are bounded elsewhere: elements by credit, commands by the coordinator, calls by the
 snapshots under way.
 """
 
-from queue import Empty, SimpleQueue
+from collections import deque
+from collections.abc import Callable
 
 from weir.worker.ports import InboxItem
 
@@ -16,27 +16,19 @@ from weir.worker.ports import InboxItem
 class ThreadInbox:
     """Items for the loop, in the order in which they were put."""
 
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[InboxItem] = SimpleQueue()
-        self._awaited: list[
-            InboxItem
-        ] = []  # The item that ended the last wait; precedes the queue.
+    def __init__(self, wake_loop: Callable[[], None]) -> None:
+        """``wake_loop`` ends the loop's sleep, if it sleeps; callable as ``put`` is."""
+        self._items: deque[InboxItem] = deque()
+        self._wake_loop = wake_loop
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
 
     def put(self, item: InboxItem) -> None:
         """Add an item and wake the loop; callable from any thread and from a signal handler."""
-        self._queue.put(item)
+        self._items.append(item)
+        self._wake_loop()
 
     def drain(self) -> list[InboxItem]:
-        """Take all items out. The loop only."""
-        items, self._awaited = self._awaited, []
-        items += [self._queue.get_nowait() for _ in range(self._queue.qsize())]
-        return items
-
-    def wait(self, timeout: float) -> None:
-        """Wait for an item, at most ``timeout`` seconds. The loop only."""
-        if self._awaited:
-            return
-        try:
-            self._awaited.append(self._queue.get(timeout=max(0.0, timeout)))
-        except Empty:
-            return
+        """Take out the items that are there. The loop only."""
+        return [self._items.popleft() for _ in range(len(self._items))]

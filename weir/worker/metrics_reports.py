@@ -3,6 +3,9 @@
 A job has many subtasks and most of them rest most of the time. After its last change a subtask is
 reported for ``SETTLING_NS`` more, so that a reader's window of rates sees the end of it; then as
 often as a reader needs to know that it is there.
+
+A slot of more than ``INTERVAL_NS / INTERVAL_OF_EACH_NS`` subtasks has a longer interval: a report
+costs worker and driver as much as the passage of a batch, and hundreds of them come at once.
 """
 
 from weir.ids import SubtaskId
@@ -10,8 +13,17 @@ from weir.protocol.messages import SubtaskMetrics
 from weir.worker.ports import Reporter
 
 INTERVAL_NS = 500_000_000
+INTERVAL_OF_EACH_NS = 5_000_000
 SETTLING_NS = 2_500_000_000
 RESTING_INTERVAL_NS = 5_000_000_000
+
+
+def interval_ns(subtask_count: int) -> int:
+    """The time between two reports of a slot with so many subtasks.
+
+    At most half of ``SETTLING_NS``: two reports, in which nothing changes, follow the last change.
+    """
+    return min(max(INTERVAL_NS, subtask_count * INTERVAL_OF_EACH_NS), SETTLING_NS // 2)
 
 
 class MetricsReports:

@@ -1,11 +1,11 @@
-"""The worker process: one worker on the main thread, one thread for sockets, one for snapshots.
+"""The worker process: one worker on the main thread, its stand-in at sockets, one for snapshots.
 
-The main thread runs the loop: handle the inbox, run a slice of every subtask, sleep until there is
-work. The I/O thread (``weir.channels.io_thread``) owns the data connections and the connection to
-the job master, and sends heartbeats that carry the number of the loop's rounds: the job master
-detects a stalled loop, even one in a C call. Unless that call keeps the interpreter lock, the I/O
-thread also reports the stalled loop's stack (``stalls``). SIGUSR1 writes the stacks of all threads
-to standard error (``stacks``).
+The main thread runs the loop: handle the inbox, run a slice of every subtask, serve the sockets
+until there is work again. These are the data connections and the connection to the job master; the
+I/O thread serves them while a round lasts long (``weir.channels.io_thread``). Heartbeats carry the
+number of the loop's rounds: the job master detects a stalled loop, even one in a C call. Unless
+that call keeps the interpreter lock, the I/O thread also reports the stalled loop's stack
+(``stalls``). SIGUSR1 writes the stacks of all threads to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -78,10 +79,13 @@ from weir.worker.template import RunWorker
 
 EXIT_FAILED = 1
 EXIT_MASTER_LOST = 70
-# The loop gives the interpreter to the I/O thread after this long; Python's default of 5 ms would
-# add 5 ms to every barrier and credit that arrives while the loop is busy.
+# A busy loop gives the interpreter to another thread after this long; Python's default of 5 ms
+# would add 5 ms to each turn of its stand-in, and to each step of a snapshot that is written.
 SWITCH_INTERVAL_S = 0.0005
 FLUSH_TIMEOUT_S = 1.0
+# Reports that follow another one so soon are written together: a checkpoint has one from each
+# subtask, and each write wakes the job master.
+REPORTS_INTERVAL_S = 0.005
 
 
 class RunsSubtasks(Protocol):
@@ -147,7 +151,7 @@ class SnapshotWorker:
 
 
 class MasterLink:
-    """The connection to the job master, served by the I/O thread; a ``Reporter`` to all others."""
+    """The connection to the job master, one of the sockets; a ``Reporter`` to all others."""
 
     def __init__(
         self,
@@ -161,7 +165,8 @@ class MasterLink:
         self._on_command = on_command
         self._on_lost = on_lost
         self._stopping = False  # Told to stop: the job master may leave first.
-        self._is_write_due = False  # Reports that come together are written together.
+        self._is_write_due = False
+        self._written_at_s = 0.0
         self._flushed: threading.Event | None = None
         io.call(lambda: io.add(self))
 
@@ -177,7 +182,7 @@ class MasterLink:
         self._io.call(partial(self._announce, flushed))
         flushed.wait(timeout_s)
 
-    # On the I/O thread.
+    # On the thread that serves.
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -201,10 +206,15 @@ class MasterLink:
         self._connection.send(report)
         if not self._is_write_due:
             self._is_write_due = True
-            self._io.call(self._write, wake=False)  # This very thread is awake.
+            wait_s = self._written_at_s + REPORTS_INTERVAL_S - time.monotonic()
+            if wait_s > 0:
+                self._io.after(wait_s, self._write)
+            else:
+                self._io.call(self._write, wake=False)  # Behind other reports; served right now.
 
     def _write(self) -> None:
         self._is_write_due = False
+        self._written_at_s = time.monotonic()
         if not self._connection.ended:
             self._pump_out()
 
@@ -247,8 +257,8 @@ class WorkerProcess:
         self._run_command = run
         self._heartbeat_s = config.heartbeat_interval_ms / 1000
         self._rounds = 0
-        self._inbox = inbox = ThreadInbox()
         self._io = IoThread("weir-io", on_crash=_die_of)
+        self._inbox = inbox = ThreadInbox(self._io.wake_loop)
         self._io.add(StackDumps())
         security = open_credentials(run.credentials)
         connection = ControlConnection.connect(run.master, security)
@@ -310,20 +320,24 @@ class WorkerProcess:
         self._master.flush(FLUSH_TIMEOUT_S)
 
     def _loop(self) -> None:
-        worker, inbox = self._worker, self._inbox
+        worker, inbox, io = self._worker, self._inbox, self._io
         # Twice per heartbeat, so that an idle loop does not look like a stalled one.
         sleep_max_s = self._heartbeat_s / 2
         self._transport.corked = True
+        io.attend(inbox.__bool__)
         while True:
             for item in inbox.drain():
                 worker.handle(item)
             if worker.finished:
-                return
+                break
             pause_s = worker.run_once()
             self._rounds += 1
             self._transport.end_round()
-            if pause_s != 0:
-                inbox.wait(sleep_max_s if pause_s is None else min(pause_s, sleep_max_s))
+            if pause_s == 0:
+                io.visit()
+            else:
+                io.wait(sleep_max_s if pause_s is None else min(pause_s, sleep_max_s))
+        io.leave()
 
     def _on_command(self, item: CommandArrived) -> None:
         if isinstance(item.command, Deploy):
@@ -390,6 +404,6 @@ def _die_without_master(cause: str) -> NoReturn:
 
 
 def _die(why: str, code: int) -> NoReturn:
-    """End the process at once; callable from the I/O thread."""
+    """End the process at once; callable from any thread."""
     write_stderr(why)
     os._exit(code)

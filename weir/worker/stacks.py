@@ -2,11 +2,11 @@
 
 The frames of a thread may be read only while it cannot run, that is with the interpreter lock held.
 So the signal's handler reads none: it writes the signal's number to a socket, which is all that a
-handler in C may do, and the I/O thread, which holds the lock as every thread that runs Python does,
-reads it from there. (``faulthandler.register`` reads the frames at once, without the lock, while
-they change: it can crash a healthy process.) No thread masks the signal, so a program that user
-code starts has the signal's default; a fork by user code shares the socket, and a signal to it
-shows the stacks of the process that it was forked from.
+handler in C may do, and the thread that serves the sockets, which holds the lock as every thread
+that runs Python does, reads it from there. (``faulthandler.register`` reads the frames at once,
+without the lock, while they change: it can crash a healthy process.) No thread masks the signal, so
+a program that user code starts has the signal's default; a fork by user code shares the socket, and
+a signal to it shows the stacks of the process that it was forked from.
 
 A thread that stays in C and keeps the lock stops all others: then no stack can be printed safely,
 and only a debugger shows it from outside (``py-spy dump --native``, ``gdb``). The same holds where
@@ -28,8 +28,8 @@ STDERR = 2
 class StackDumps:
     """The handler of SIGUSR1, which writes all stacks of the process to standard error.
 
-    An endpoint of the I/O thread. To be created on the main thread; a signal that comes before the
-    I/O thread runs is answered when it does.
+    An endpoint of ``weir.channels.io_thread``. To be created on the main thread; a signal that
+    comes before endpoints are served is answered when they are.
     """
 
     wants_write = False

@@ -30,7 +30,7 @@ from weir.protocol.messages import (
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
 from weir.worker.gates import OutputGate
-from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports
+from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports, interval_ns
 from weir.worker.ports import (
     Call,
     CommandArrived,
@@ -230,7 +230,7 @@ class Worker:
             if subtask.alignment.progress_due_ns is None:
                 del self._aligning[subtask]
         if now_ns >= self._metrics_due_ns:
-            self._metrics_due_ns = now_ns + INTERVAL_NS
+            self._metrics_due_ns = now_ns + interval_ns(len(self.subtasks))
             elapsed_ns, waited_ns = now_ns - self._started_ns, self._cpu_wait_ns()
             for subtask in self.subtasks:
                 subtask.cpu_wait_ns = waited_ns

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ import pytest
 from tests.networks import JOB_ID, KINDS, make_network, worker_security
 from weir.channels.authority import Network
 from weir.channels.credit import ReceiverCredit, SenderCredit
-from weir.channels.io_thread import IoThread
-from weir.channels.tcp import LITTLE_BYTES, TcpTransport
+from weir.channels.io_thread import LOOK_MIN_S, IoThread
+from weir.channels.tcp import TcpTransport
 from weir.common.batch import Batch
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, OperatorId, SubtaskId
@@ -198,24 +199,61 @@ def test_credit_bounds_what_is_under_way_and_lets_everything_through(network: Ne
     assert received == list(range(total))
 
 
-def test_the_end_of_a_round_writes_a_few_bytes_without_the_io_thread(network: Network) -> None:
+def test_a_loop_writes_at_the_end_of_its_round_itself(network: Network) -> None:
+    values = list(range(100_000))
     with pair(network) as (left, right):
         left.transport.send(FORTH.id, Watermark(1))
         assert right.next() == ("element", FORTH.id, Watermark(1))  # The connection stands.
         left.transport.corked = True
-        with held(left.io):
-            left.transport.send(FORTH.id, Watermark(2))
-            assert right.hears_nothing()  # The round has not ended.
-            left.transport.end_round()
-            assert right.next() == ("element", FORTH.id, Watermark(2))
-            left.transport.send(FORTH.id, columns(list(range(LITTLE_BYTES))))
-            left.transport.end_round()
-            assert right.hears_nothing()  # Much is left to the I/O thread, and what follows it too.
-            left.transport.send(FORTH.id, Watermark(3))
-            left.transport.end_round()
-            assert right.hears_nothing()
-        assert values_of(right.next()[2]) == list(range(LITTLE_BYTES))
+        left.io.attend(lambda: False)
+        left.io.wait(0)  # The loop takes the baton.
+        for element in (Watermark(2), columns(values), Watermark(3)):
+            left.transport.send(FORTH.id, element)
+        assert right.hears_nothing()  # The round has not ended.
+        left.transport.end_round()
+        left.io.visit()
+        assert right.next() == ("element", FORTH.id, Watermark(2))
+        assert values_of(right.next()[2]) == values
         assert right.next() == ("element", FORTH.id, Watermark(3))
+        left.io.leave()
+
+
+def test_a_barrier_leaves_before_the_round_is_over(network: Network) -> None:
+    """With all that was sent before it; what comes behind it waits."""
+    barrier = CheckpointBarrier(CheckpointId(1), 5)
+    with pair(network) as (left, right):
+        left.transport.send(FORTH.id, Watermark(1))
+        assert right.next() == ("element", FORTH.id, Watermark(1))  # The connection stands.
+        left.transport.corked = True
+        left.io.attend(lambda: False)
+        left.io.wait(0)
+        for element in (Watermark(2), barrier, Watermark(3)):
+            left.transport.send(FORTH.id, element)
+        assert right.next() == ("element", FORTH.id, Watermark(2))
+        assert right.next() == ("element", FORTH.id, barrier)
+        assert right.hears_nothing()
+        left.transport.end_round()
+        left.io.visit()
+        assert right.next() == ("element", FORTH.id, Watermark(3))
+        left.io.leave()
+
+
+def test_a_stand_in_goes_on_writing_while_the_loop_is_away(network: Network) -> None:
+    """Much more than the sockets hold: the loop's round writes its beginning alone."""
+    values = list(range(4_000_000))
+    with pair(network) as (left, right):
+        left.transport.send(FORTH.id, Watermark(1))
+        assert right.next() == ("element", FORTH.id, Watermark(1))  # The connection stands.
+        left.transport.corked = True
+        left.io.attend(lambda: False)
+        left.io.wait(0)
+        with held(right.io):
+            left.transport.send(FORTH.id, columns(values))
+            left.transport.end_round()
+            left.io.visit()
+            assert any(link.is_unsent for link in left.transport._links.values())
+        assert len(values_of(right.next()[2])) == len(values)  # And this thread did not serve.
+        left.io.leave()
 
 
 @contextmanager
@@ -235,18 +273,27 @@ def held(io: IoThread) -> Iterator[None]:
         may_go.set()
 
 
-def test_both_threads_write_to_one_connection_in_order(network: Network) -> None:
-    """Rounds of a few bytes and of many, both ways, while the I/O thread reads and writes."""
+def test_loops_and_their_stand_ins_write_to_one_connection_in_order(network: Network) -> None:
+    """Rounds of a few bytes and of many, quick and long ones, both ways."""
     rounds = 400
     with pair(network, frame_bytes_max=4096) as (left, right):
         left.transport.corked = right.transport.corked = True
 
         def send(sender: End, channel: Channel) -> None:
+            sender.io.attend(lambda: False)
             for number in range(rounds):
-                size = 2 * LITTLE_BYTES if number % 7 == 0 else 1
+                size = 30_000 if number % 7 == 0 else 1
                 sender.transport.send(channel.id, columns([number] * size))
                 sender.transport.send(channel.id, Watermark(number))
                 sender.transport.end_round()
+                if number % 50 == 0:
+                    time.sleep(3 * LOOK_MIN_S)  # A long round: the stand-in comes.
+                    sender.transport.send(channel.id, CheckpointBarrier(CheckpointId(number), 5))
+                if number % 3:
+                    sender.io.visit()
+                else:
+                    sender.io.wait(0.001)
+            sender.io.leave()
 
         senders = [
             threading.Thread(target=send, args=way) for way in ((left, FORTH), (right, BACK))
@@ -257,6 +304,8 @@ def test_both_threads_write_to_one_connection_in_order(network: Network) -> None
             for number in range(rounds):
                 assert values_of(receiver.next()[2])[0] == number
                 assert receiver.next()[2] == Watermark(number)
+                if number % 50 == 0:
+                    assert receiver.next()[2] == CheckpointBarrier(CheckpointId(number), 5)
         for sender in senders:
             sender.join(DEADLINE_S)
 

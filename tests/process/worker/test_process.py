@@ -19,7 +19,7 @@ from tests.process.worker.fake_master import (
     supervisor,
 )
 from tests.process.worker.standin import exchange_graph
-from tests.waiting import TIMEOUT_S, wait_until
+from tests.waiting import wait_until
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import (
@@ -211,32 +211,32 @@ def call() -> Call:
     return Call(lambda: None)
 
 
-def test_the_inbox_keeps_the_order_also_across_a_wait() -> None:
-    inbox = ThreadInbox()
+def test_the_inbox_keeps_the_order_and_wakes_the_loop_for_each_item() -> None:
+    woken: list[bool] = []
+    inbox = ThreadInbox(lambda: woken.append(bool(inbox)))
     items: list[InboxItem] = [call() for _ in range(4)]
-    inbox.put(items[0])
-    inbox.wait(0)
-    inbox.put(items[1])
-    assert inbox.drain() == items[:2]
+    for item in items[:3]:
+        inbox.put(item)
+    assert inbox.drain() == items[:3]
     assert inbox.drain() == []
-    inbox.wait(0.01)
-    inbox.put(items[2])
-    inbox.wait(10)
-    inbox.wait(10)  # Something is there, so this does not wait either.
     inbox.put(items[3])
-    assert inbox.drain() == items[2:]
+    assert inbox.drain() == items[3:]
+    assert woken == [True] * 4  # The item was there already.
 
 
 def test_work_that_raises_on_the_snapshot_thread_raises_on_the_loop() -> None:
-    inbox = ThreadInbox()
+    items: list[InboxItem] = []
+    inbox = ThreadInbox(lambda: None)
     thread = SnapshotWorker(inbox)
     thread.submit(lambda: 1 / 0)
     thread.submit(lambda: inbox.put(call()))
     thread.stop()
-    items: list[InboxItem] = []
-    while len(items) < 2:
-        inbox.wait(TIMEOUT_S)
-        items += inbox.drain()
+
+    def have_come() -> bool:
+        items.extend(inbox.drain())
+        return len(items) == 2
+
+    wait_until(have_come, "both outcomes have come")
     assert isinstance(items[0], Call)
     with pytest.raises(ZeroDivisionError):
         items[0].function()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weir.errors import CorruptStateError, RestoreError
+from weir.errors import CorruptStateError, ProtocolError, RestoreError
 from weir.ids import (
     AttemptNumber,
     CheckpointId,
@@ -19,6 +19,7 @@ from weir.ids import (
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics
+from weir.protocol.wire import to_wire
 from weir.storage.layout import JobLayout, in_job
 from weir.storage.manifest import (
     VERSION,
@@ -88,6 +89,15 @@ TOMBSTONE = Tombstone(
 )
 def test_a_manifest_comes_back_as_it_was(written: Manifest | Tombstone) -> None:
     assert load(dump(written)) == written
+    body = json.loads(dump(written))["tombstone" if written is TOMBSTONE else "manifest"]
+    assert body == json.loads(json.dumps(to_wire(written)))  # Though another codec writes it.
+
+
+@pytest.mark.parametrize("value", [float("nan"), "soon", None])
+def test_a_measurement_that_is_no_number_is_refused(value: Any) -> None:
+    broken = OperatorAck(SubtaskId(OperatorId("sum"), 0), (), SnapshotMetrics(sync_ms=value))
+    with pytest.raises(ProtocolError, match="sync_ms"):
+        dump(manifest(acks=(broken,)))
 
 
 def test_any_changed_byte_of_a_manifest_is_noticed() -> None:

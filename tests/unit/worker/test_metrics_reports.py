@@ -10,6 +10,7 @@ from weir.worker.metrics_reports import (
     RESTING_INTERVAL_NS,
     SETTLING_NS,
     MetricsReports,
+    interval_ns,
 )
 
 RESTING = SubtaskMetrics(ATTEMPT, subtask("a-0"), 0, 0, 0, 0, 0.0, 0.0, 0.0, None)
@@ -57,3 +58,17 @@ def test_each_subtask_rests_by_itself() -> None:
         metrics.offer(replace(RESTING, chain=subtask("b-0"), records_in=n), n * INTERVAL_NS)
     counts = [sum(r.chain == subtask(name) for r in reports) for name in ("a-0", "b-0")]
     assert counts == [7, 20]
+
+
+def test_a_slot_of_many_subtasks_reports_more_rarely() -> None:
+    """However many there are: a report more still follows the last change."""
+    assert interval_ns(1) == interval_ns(100) == INTERVAL_NS
+    assert interval_ns(200) == 2 * INTERVAL_NS
+    assert interval_ns(10_000) == SETTLING_NS // 2
+    for count in (1, 150, 10_000):
+        reports = Reports()
+        metrics = MetricsReports(reports)
+        for n in range(100):
+            metrics.offer(RESTING, n * interval_ns(count))
+            if n * interval_ns(count) == SETTLING_NS // interval_ns(count) * interval_ns(count):
+                assert len(reports) == n + 1 >= 3

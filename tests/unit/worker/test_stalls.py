@@ -205,7 +205,7 @@ def test_a_deep_stack_keeps_both_ends() -> None:
 
 
 def test_a_stack_without_a_frame_of_the_user_is_shown_whole() -> None:
-    snapshots = SnapshotWorker(ThreadInbox())
+    snapshots = SnapshotWorker(ThreadInbox(lambda: None))
     try:
         frame = wait_until(lambda: _frame_of("weir-snapshots"), "its thread stands in Weir")
         assert frame is not None
