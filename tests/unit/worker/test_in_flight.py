@@ -1,0 +1,340 @@
+"""Barriers that overtake: what of the records under way is kept, where, and when it is over."""
+
+from typing import Any
+
+import pytest
+
+from tests.builders import barrier
+from tests.unit.operators.operator_harness import ManualClock
+from tests.unit.worker.gate_harness import records
+from tests.unit.worker.subtask_harness import Counting, SubtaskHarness
+from weir.common.batch import Batch
+from weir.graph.logical import Partitioning
+from weir.ids import CheckpointId
+from weir.protocol.elements import (
+    Alignment,
+    BarrierOptions,
+    CheckpointBarrier,
+    CheckpointKind,
+    EndOfInput,
+    Watermark,
+)
+from weir.protocol.messages import Acknowledged, OperatorAck
+from weir.state.channel_state import decode_records
+from weir.worker import in_flight
+from weir.worker.gates import InputGates
+from weir.worker.subtask import Progress
+
+ONE = CheckpointId(1)
+
+
+def unaligned(number: int = 1) -> CheckpointBarrier:
+    return CheckpointBarrier(CheckpointId(number), 0, BarrierOptions(alignment=Alignment.UNALIGNED))
+
+
+def timeoutable(number: int = 1, timeout_ms: int = 500, at_ms: int = 0) -> CheckpointBarrier:
+    return CheckpointBarrier(
+        CheckpointId(number), at_ms, BarrierOptions(alignment_timeout_ms=timeout_ms)
+    )
+
+
+def head_ack(harness: SubtaskHarness, number: int = 1) -> OperatorAck:
+    (acknowledged,) = [
+        r for r in harness.reports if isinstance(r, Acknowledged) and r.checkpoint_id == number
+    ]
+    return acknowledged.operators[0]
+
+
+def kept(harness: SubtaskHarness, number: int = 1) -> dict[str, list[Any]]:
+    """The rows under way that an acknowledged snapshot holds, by the name of the state."""
+    held: dict[str, list[Any]] = {}
+    for handle in head_ack(harness, number).handles:
+        if handle.kind == "channel":
+            assert handle.inline is not None
+            read = decode_records(handle.inline, handle.name)
+            held[handle.name] = [row for one in read for row in one.payload.rows]
+    return held
+
+
+def seen(harness: SubtaskHarness) -> list[Any]:
+    return list(harness.operator.seen.get())
+
+
+def test_a_barrier_overtakes_what_is_queued_for_input() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, "a1", "a2", unaligned(), "a3")
+    assert harness.emitted() == ["flushed for 1", unaligned()]  # Before any of the records.
+    harness.bring(1, "b1")
+    harness.settle()
+    assert seen(harness) == ["a1", "b1", "a2", "a3"]  # They are processed as ever.
+    harness.bring(1, "b2", unaligned(), "b3")
+    harness.settle()
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": ["a1", "a2", "b1", "b2"]}
+    metrics = head_ack(harness).metrics
+    assert metrics.unaligned
+    assert metrics.records == 0  # At the freeze.
+    sizes = [h.size for h in head_ack(harness).handles if h.kind == "channel"]
+    assert metrics.bytes_persisted_in_flight == sum(sizes) > 0
+
+
+def test_nothing_is_acknowledged_before_the_last_barrier() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, unaligned())
+    harness.settle()
+    harness.write()
+    assert harness.reports.acknowledged == []
+    harness.bring(1, unaligned())
+    assert harness.reports.acknowledged == [1]
+    assert kept(harness) == {}
+
+
+def test_a_batch_of_which_a_part_is_processed_is_kept_without_that() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.subtask._slice.rows = 2
+    harness.bring(0, records("a1", "a2", "a3", "a4"))
+    assert harness.subtask.step() is Progress.WORKED
+    done = seen(harness)
+    assert 0 < len(done) < 4
+    harness.bring(0, unaligned())
+    harness.bring(1, unaligned())
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": ["a1", "a2", "a3", "a4"][len(done) :]}
+
+
+def test_a_barrier_overtakes_what_waits_for_credit() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.exhaust_credit()
+    harness.emitted()
+    harness.bring(0, "a1", unaligned())
+    assert harness.emitted() == [unaligned()]
+    harness.bring(1, unaligned())
+    harness.write()
+    assert kept(harness) == {
+        "in/up>op.0/0/0": ["a1"],
+        "out/op>down.0/0/0": ["waits", "flushed for 1"],
+    }
+    harness.grant_all()
+    assert harness.emitted() == ["waits", "flushed for 1"]  # They are sent all the same.
+
+
+def test_a_source_overtakes_what_waits_for_credit() -> None:
+    harness = SubtaskHarness(source=Counting(9))
+    harness.exhaust_credit()
+    harness.emitted()
+    harness.subtask.on_trigger(unaligned())
+    harness.write()
+    assert harness.emitted() == [unaligned()]
+    assert kept(harness) == {"out/op>down.0/0/0": ["waits"]}
+    assert head_ack(harness).metrics.unaligned
+
+
+def test_no_barrier_overtakes_on_an_exchange_that_forbids_it() -> None:
+    """It waits for its turn at the output, and for all that is before it at the input."""
+    forward = (Partitioning.FORWARD, Partitioning.FORWARD)
+    harness = SubtaskHarness(alignment_timeout_ms=0, partitionings=forward)
+    harness.exhaust_credit()
+    harness.emitted()
+    harness.bring(0, "a1", unaligned(), "a2")
+    harness.bring(1, "b1", unaligned())
+    assert harness.emitted() == []
+    harness.grant_all()
+    harness.settle()
+    harness.grant_all()
+    harness.write()
+    emitted = harness.emitted()
+    assert emitted.index("waits") < emitted.index("a1") < emitted.index(unaligned())
+    assert emitted.index("b1") < emitted.index(unaligned()) < emitted.index("a2")
+    assert kept(harness) == {}
+
+
+def test_savepoints_overtake_nothing() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    options = BarrierOptions(CheckpointKind.SAVEPOINT)
+    savepoint = CheckpointBarrier(ONE, 0, options)
+    harness.give(0, "a1", savepoint, "a2")
+    harness.bring(1, "b1", savepoint)
+    assert "b1" not in seen(harness)
+    harness.settle()
+    harness.write()
+    assert harness.emitted() == ["a1", "b1", "flushed for 1", savepoint, "a2"]
+    assert kept(harness) == {}
+
+
+def test_an_aligned_barrier_overtakes_when_its_time_is_over() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    harness.exhaust_credit()
+    harness.emitted()
+    first = timeoutable(at_ms=clock.now_ms())
+    harness.bring(0, "a1", first)
+    harness.bring(1, "b1")
+    assert harness.subtask.step() is Progress.BACK_PRESSURED
+    assert harness.emitted() == []
+    due = harness.subtask.next_timer_ms()
+    assert due == clock.now_ms() + 500  # Though it is held.
+    clock.ms += 500
+    assert harness.subtask.step() is Progress.WORKED
+    (sent,) = harness.emitted()
+    assert (sent.checkpoint_id, sent.options.alignment) == (1, Alignment.UNALIGNED)
+    harness.bring(1, "b2", first)
+    harness.write()
+    assert kept(harness) == {
+        "in/up>op.0/0/0": ["a1", "b1", "b2"],
+        "out/op>down.0/0/0": ["waits", "flushed for 1"],
+    }
+
+
+def test_a_barrier_that_waits_for_credit_overtakes_when_its_time_is_over() -> None:
+    """Its snapshot is aligned and written; it is acknowledged when the barrier is gone."""
+    clock = ManualClock()
+    harness = SubtaskHarness(source=Counting(9), clock=clock)
+    harness.exhaust_credit()
+    harness.emitted()
+    harness.subtask.on_trigger(timeoutable(at_ms=clock.now_ms()))
+    harness.write()
+    assert (harness.emitted(), harness.reports.acknowledged) == ([], [])
+    assert harness.subtask.next_timer_ms() == clock.now_ms() + 500
+    clock.ms += 500
+    harness.settle()
+    (sent,) = harness.emitted()
+    assert sent.options.alignment is Alignment.UNALIGNED
+    harness.write()
+    assert kept(harness) == {"out/op>down.0/0/0": ["waits"]}
+    assert head_ack(harness).metrics.unaligned
+
+
+def test_a_barrier_that_gets_credit_in_time_overtakes_nothing() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(source=Counting(0), clock=clock)
+    harness.exhaust_credit()
+    harness.emitted()
+    harness.subtask.on_trigger(timeoutable(at_ms=clock.now_ms()))
+    harness.write()
+    assert harness.reports.acknowledged == []
+    harness.grant_all()
+    harness.subtask.step()
+    assert harness.emitted()[:2] == ["waits", timeoutable(at_ms=clock.now_ms())]
+    assert harness.reports.acknowledged == [1]
+    assert kept(harness) == {}
+    assert not head_ack(harness).metrics.unaligned
+    clock.ms += 500
+    harness.settle()
+    assert harness.reports.acknowledged == [1]
+
+
+def test_the_end_of_a_channel_stands_for_its_barrier_as_soon_as_it_is_queued() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, "a1", EndOfInput())
+    harness.bring(1, unaligned(), "b1")
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": ["a1"]}
+
+
+def test_an_aborted_checkpoint_leaves_nothing_behind() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0, inline_max_bytes=0)
+    harness.bring(0, "a1", unaligned())
+    harness.write()
+    harness.subtask.on_aborted(ONE)
+    harness.bring(1, "b1", unaligned())
+    harness.settle()
+    harness.write()
+    assert harness.reports.acknowledged == []
+    assert harness.store.list() == []
+    harness.bring(0, unaligned(2))
+    harness.bring(1, unaligned(2))
+    harness.write()
+    assert harness.reports.acknowledged == [2]
+    assert kept(harness, 2) == {}
+
+
+def test_much_under_way_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight, "PIECE_BYTES", 20)  # Each record counts ten.
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, unaligned())
+    for row in ("b1", "b2", "b3"):
+        harness.bring(1, row)
+    assert len(harness.snapshots.waiting) == 2  # The state and a piece.
+    harness.bring(1, unaligned())
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": ["b1", "b2"], "in/up>op.0/0/1": ["b3"]}
+
+
+def test_a_storage_that_falls_behind_has_the_checkpoint_declined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_flight, "PIECE_BYTES", 10)
+    monkeypatch.setattr(in_flight, "UNWRITTEN_BYTES_MAX", 25)
+    harness = SubtaskHarness(alignment_timeout_ms=0, inline_max_bytes=0)
+    harness.bring(0, unaligned())
+    for row in ("b1", "b2"):
+        harness.bring(1, row)
+    assert harness.reports.declined == []
+    harness.bring(1, "b3", "b4", unaligned())
+    assert harness.reports.declined == [(1, "checkpoint_async_exception")]
+    harness.write()
+    assert harness.reports.acknowledged == []
+    assert harness.store.list() == []
+    harness.settle()
+    assert seen(harness) == ["b1", "b2", "b3", "b4"]
+
+
+def test_restored_records_come_before_all_that_is_delivered() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.subtask.inputs.restore(0, [records("r1", "r2"), records("r3")])
+    harness.bring(0, "a1", Watermark(5))
+    harness.settle()
+    assert seen(harness) == ["r1", "r2", "r3", "a1"]
+
+
+def test_restored_records_that_are_left_are_kept_once_more_before_the_others() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.subtask.inputs.restore(0, [records("r1"), records("r2")])
+    assert harness.subtask.step() is Progress.WORKED
+    harness.bring(0, "a1", unaligned())
+    harness.bring(1, unaligned())
+    harness.write()
+    assert seen(harness) == ["r1"]
+    assert kept(harness) == {"in/up>op.0/0/0": ["r2", "a1"]}
+
+
+def test_rows_that_their_receiver_changes_are_kept_as_they_came() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    row = ["as it came"]
+    harness.bring(0, records(row), unaligned())
+    row[0] = "changed"
+    harness.bring(1, unaligned())
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": [["as it came"]]}
+
+
+def test_records_queued_behind_the_barrier_of_another_checkpoint_are_kept() -> None:
+    """An aborted checkpoint's barrier may still be under way among them."""
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.subtask.on_aborted(ONE)
+    harness.bring(0, "a1", unaligned(1), "a2", unaligned(2), "a3")
+    harness.bring(1, unaligned(2))
+    harness.write()
+    assert kept(harness, 2) == {"in/up>op.0/0/0": ["a1", "a2"]}
+
+
+def test_the_backlog_takes_no_credit() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    inputs: InputGates = harness.subtask.inputs
+    inputs.restore(0, [records(*"abcdef", size=10_000)])
+    harness.settle()
+    assert harness.inputs_transport.granted == []
+    assert inputs.channels[next(iter(inputs.channels))].credit.held_bytes == 0
+    assert len(seen(harness)) == 6
+
+
+def test_an_aligned_checkpoint_is_not_announced() -> None:
+    """Aligned alone: a barrier behind records does nothing until its turn."""
+    harness = SubtaskHarness()
+    harness.bring(0, "a1", barrier(1))
+    assert not harness.subtask.is_overtaken
+    assert harness.emitted() == []
+    batch = Batch.of_rows(["b1"])
+    harness.bring(1, records(*batch.rows), barrier(1))
+    harness.settle()
+    assert harness.emitted() == ["a1", "b1", "flushed for 1", barrier(1)]
