@@ -126,6 +126,13 @@ class InputGates:
                 break
         return queued
 
+    def holds_barrier(self, channel_id: ChannelId, checkpoint_id: CheckpointId) -> bool:
+        """Whether the barrier of this checkpoint is queued on a channel."""
+        return any(
+            type(element) is CheckpointBarrier and element.checkpoint_id == checkpoint_id
+            for element in self.channels[channel_id].queue
+        )
+
     def deliver(self, channel_id: ChannelId, element: Element) -> None:
         """Queue an element that arrived."""
         channel = self.channels[channel_id]

@@ -139,10 +139,14 @@ class InFlight:
             self._keep(snapshot, self._inputs.channels[channel_id].gate_index, records)
 
     def stop(self, checkpoint_id: CheckpointId, channel_id: ChannelId) -> None:
-        """The barrier of this channel has arrived."""
+        """The barrier of this channel has arrived, or its end."""
         snapshot = self._current(checkpoint_id)
         if snapshot is not None:
             snapshot.recorded.discard(channel_id)
+            if self._inputs.holds_barrier(channel_id, checkpoint_id):
+                # It counts from now on, though it may have waited for the time-out.
+                channel = self._inputs.channels[channel_id]
+                self._alignment.on_barrier(channel, snapshot.barrier)
 
     def finish(self, checkpoint_id: CheckpointId) -> None:
         """All barriers have arrived: the alignment is over, and nothing more is kept."""

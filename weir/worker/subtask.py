@@ -194,15 +194,10 @@ class Subtask:
         handler = self._handler
         assert handler is not None
         match element:
-            case CheckpointBarrier(checkpoint_id, options=options):
+            case CheckpointBarrier(options=options):
                 is_in_order = self._in_flight.is_in_order(channel_id)
                 if options.kind is not CheckpointKind.CHECKPOINT or is_in_order:
                     return  # It counts when it reaches the head.
-                current = handler.aligning
-                if checkpoint_id > self._snapshot_id or (
-                    current is not None and current.checkpoint_id == checkpoint_id
-                ):
-                    self.alignment.on_barrier(self.inputs.channels[channel_id], element)
                 self._act(handler.on_announced(channel_id, element))
             case EndOfInput():
                 self._act(handler.on_end_announced(channel_id))

@@ -338,3 +338,41 @@ def test_an_aligned_checkpoint_is_not_announced() -> None:
     harness.bring(1, records(*batch.rows), barrier(1))
     harness.settle()
     assert harness.emitted() == ["a1", "b1", "flushed for 1", barrier(1)]
+
+
+def test_the_figures_of_an_unaligned_snapshot_last_from_its_first_to_its_last_barrier() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=0, clock=clock)
+    first = CheckpointBarrier(ONE, clock.now_ms(), BarrierOptions(alignment=Alignment.UNALIGNED))
+    harness.bring(1, "b1")
+    clock.ms += 30
+    harness.bring(0, first)
+    clock.ms += 7
+    harness.bring(1, records("b2", size=40))
+    harness.bring(1, first)
+    harness.write()
+    metrics = head_ack(harness).metrics
+    assert (metrics.start_delay_ms, metrics.alignment_ms, metrics.unaligned) == (30, 7, True)
+    (gate,) = metrics.gates
+    assert gate.arrived_ms == (0, 7)
+    assert gate.blocked_ms == (0, 0)
+    assert gate.bytes_during == (0, 40)
+    clock.ms += 1_000
+    harness.settle()  # The barriers reach the head, and count no more.
+    assert harness.subtask.alignment._alignments == {}
+
+
+def test_a_barrier_that_waited_for_its_time_out_counts_from_then_on() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    harness.exhaust_credit()
+    first = timeoutable(at_ms=clock.now_ms())
+    harness.bring(0, "a1", first)
+    clock.ms += 500
+    harness.subtask.step()
+    clock.ms += 5
+    harness.bring(1, EndOfInput())
+    harness.write()
+    metrics = head_ack(harness).metrics
+    assert (metrics.start_delay_ms, metrics.alignment_ms) == (500, 5)
+    assert metrics.gates[0].arrived_ms == (0, None)  # The other one has ended.
