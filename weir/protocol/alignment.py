@@ -168,6 +168,12 @@ class BarrierHandler(Protocol):
         It still goes to ``on_end_of_input`` when it reaches the head. Else as ``on_announced``.
         """
 
+    def on_trigger(self, barrier: CheckpointBarrier) -> list[Action]:
+        """The coordinator told the subtask of a checkpoint whose barriers are on their way.
+
+        It takes the place of barriers that cannot come, since the end of every channel is queued.
+        """
+
     def on_cancel(self, channel: ChannelId, marker: CancelCheckpoint) -> list[Action]:
         """The channel will not deliver the barrier of this checkpoint."""
 
@@ -205,6 +211,10 @@ class InputLedger:
     def on_end_announced(self, channel: ChannelId) -> list[Action]:
         """Nothing: the end counts when it reaches the head."""
         self._require_live(channel)
+        return []
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> list[Action]:
+        """Nothing: the subtask takes the trigger itself once its input has ended."""
         return []
 
 

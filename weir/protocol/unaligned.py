@@ -71,7 +71,8 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
 
         state        input                           next         actions
         ----------   -----------------------------   ----------   ------------------------------
-        waiting      n announced                     aligning n   none (or overtake, see below)
+        waiting      n announced, or triggered with  aligning n   none (or overtake, see below)
+                     the end of every channel queued
         waiting,     time to overtake, some missing  recording n  snapshot (unaligned), start
         aligning n                                                recording of the missing,
                                                                   unblock, stop recording of those
@@ -119,9 +120,7 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
         if self._recording is not None:
             return [*actions, *self._stop_recording(channel, barrier)]
         self._announced.add(channel)
-        if self._is_time(barrier):
-            return [*actions, *self._overtake(barrier)]
-        return [*actions, *self._held_up(barrier)]
+        return [*actions, *self._overtake_or_wait(barrier)]
 
     def on_end_announced(self, channel: ChannelId) -> list[Action]:
         """The end is queued on the channel: nothing comes behind the records that are queued."""
@@ -130,6 +129,16 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
         if self._recording is None or self._aligning is None:
             return []
         return self._stop_recording(channel, self._aligning)
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> list[Action]:
+        """Begin with the checkpoint if the end of every channel is queued: no barrier will come."""
+        may_come = not self._live or not self._live <= self._ending
+        if may_come or not _may_overtake(barrier) or self._is_current(barrier):
+            return []
+        actions = self._begin(barrier)
+        if not self._is_current(barrier):
+            return actions
+        return [*actions, *self._overtake_or_wait(barrier)]
 
     def on_end_of_input(self, channel: ChannelId) -> list[Action]:
         """The channel is complete and counts as aligned from now on."""
@@ -172,6 +181,9 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
         if self._is_current(barrier):
             actions += self._held_up(barrier)
         return actions
+
+    def _overtake_or_wait(self, barrier: CheckpointBarrier) -> list[Action]:
+        return self._overtake(barrier) if self._is_time(barrier) else self._held_up(barrier)
 
     def _is_time(self, barrier: CheckpointBarrier, at_head: Set[ChannelId] = frozenset()) -> bool:
         """Whether the barrier overtakes now; ``at_head``: where it is about to be blocked."""

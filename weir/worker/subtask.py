@@ -201,6 +201,8 @@ class Subtask:
                 self._act(handler.on_announced(channel_id, element))
             case EndOfInput():
                 self._act(handler.on_end_announced(channel_id))
+                for barrier in list(self._triggers.values()):
+                    self._act(handler.on_trigger(barrier))
 
     # Work.
 
@@ -415,6 +417,8 @@ class Subtask:
             self._take_trigger(barrier)
             return
         self._triggers[barrier.checkpoint_id] = barrier
+        if self._handler is not None:
+            self._act(self._handler.on_trigger(barrier))
         if self._source is None or self.status is not SubtaskStatus.RUNNING:
             return
         if barrier.options.kind is CheckpointKind.STOP_DRAIN:

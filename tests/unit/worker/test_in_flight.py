@@ -376,3 +376,63 @@ def test_a_barrier_that_waited_for_its_time_out_counts_from_then_on() -> None:
     metrics = head_ack(harness).metrics
     assert (metrics.start_delay_ms, metrics.alignment_ms) == (500, 5)
     assert metrics.gates[0].arrived_ms == (0, None)  # The other one has ended.
+
+
+def test_a_trigger_stands_for_barriers_that_cannot_come() -> None:
+    """Every source has ended: all that they sent is queued, and takes its time."""
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, "a1", EndOfInput())
+    harness.subtask.on_trigger(unaligned())
+    harness.bring(1, "b1")
+    harness.write()
+    assert harness.reports.acknowledged == []  # The other channel may still bring the barrier.
+    harness.bring(1, "b2", EndOfInput())
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": ["a1", "b1", "b2"]}
+    assert harness.emitted() == ["flushed for 1", unaligned()]
+    harness.subtask.on_trigger(unaligned(2))
+    harness.write()
+    assert kept(harness, 2) == {"in/up>op.0/0/0": ["a1", "b1", "b2"]}
+    harness.settle()
+    assert seen(harness) == ["a1", "b1", "b2"]
+    assert harness.reports.acknowledged == [1, 2]
+
+
+def test_a_trigger_does_not_stand_for_barriers_that_are_queued() -> None:
+    """Such a barrier began the checkpoint, whose snapshot was taken then."""
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, "a1", unaligned(), "a2", EndOfInput())
+    harness.bring(1, "b1", unaligned(), EndOfInput())
+    harness.subtask.on_trigger(unaligned())
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": ["a1", "b1"]}
+    assert harness.reports.acknowledged == [1]
+
+
+def test_a_triggered_checkpoint_aligns_with_what_is_left_until_its_time_is_over() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    harness.exhaust_credit()
+    harness.bring(0, "a1", EndOfInput())
+    harness.bring(1, "b1", EndOfInput())
+    harness.subtask.on_trigger(timeoutable(at_ms=clock.now_ms()))
+    assert harness.subtask.step() is Progress.BACK_PRESSURED
+    clock.ms += 500
+    harness.subtask.step()
+    harness.write()
+    assert kept(harness)["in/up>op.0/0/0"] == ["a1", "b1"]
+
+
+def test_a_triggered_checkpoint_is_aligned_where_the_rest_is_processed_in_time() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    harness.bring(0, "a1", EndOfInput())
+    harness.bring(1, "b1", EndOfInput())
+    first = timeoutable(at_ms=clock.now_ms())
+    harness.subtask.on_trigger(first)
+    harness.settle()
+    harness.write()
+    assert kept(harness) == {}
+    assert [e for e in harness.emitted() if e != Watermark(2**63 - 1)] == [
+        "a1", "b1", "flushed for 1", first, EndOfInput(),
+    ]  # fmt: skip
