@@ -24,7 +24,7 @@ from weir.config import ChannelConfig
 from weir.errors import StorageError
 from weir.graph.exchanges import Exchange, input_name, output_name
 from weir.ids import ChannelId, CheckpointId, SubtaskId
-from weir.protocol.elements import Alignment, CheckpointBarrier, CheckpointKind, Records
+from weir.protocol.elements import Alignment, CheckpointBarrier, Records
 from weir.protocol.messages import SnapshotMetrics
 from weir.state.channel_state import ChannelPart
 from weir.worker.alignment_metrics import AlignmentClock
@@ -76,8 +76,7 @@ class InFlight:
 
     def forward(self, barrier: CheckpointBarrier) -> list[tuple[ChannelPart, int]]:
         """Send a barrier to all outputs; the records that it overtook there, with their size."""
-        overtakes = barrier.options.alignment is Alignment.UNALIGNED
-        overtakes = overtakes and barrier.options.kind is CheckpointKind.CHECKPOINT
+        overtakes = barrier.options.alignment is Alignment.UNALIGNED  # No savepoint's is.
         passed: list[tuple[ChannelPart, int]] = []
         for gate in self._outputs:
             if overtakes and gate.may_be_overtaken:
@@ -88,9 +87,8 @@ class InFlight:
 
     def gates_waiting(self, barrier: CheckpointBarrier) -> list[OutputGate]:
         """The outputs on which the barrier, just sent, is to overtake when it times out."""
-        options = barrier.options
-        if options.alignment_timeout_ms is None or options.kind is not CheckpointKind.CHECKPOINT:
-            return []
+        if barrier.options.alignment_timeout_ms is None:
+            return []  # As of each savepoint.
         return [
             gate
             for gate in self._outputs

@@ -436,3 +436,61 @@ def test_a_triggered_checkpoint_is_aligned_where_the_rest_is_processed_in_time()
     assert [e for e in harness.emitted() if e != Watermark(2**63 - 1)] == [
         "a1", "b1", "flushed for 1", first, EndOfInput(),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sent", [unaligned(), timeoutable()])
+def test_a_source_leaves_a_barrier_in_its_place_where_none_may_overtake(
+    sent: CheckpointBarrier,
+) -> None:
+    """The checkpoint does not wait for it either: downstream takes it in its turn."""
+    clock = ManualClock()
+    forward = (Partitioning.FORWARD, Partitioning.FORWARD)
+    harness = SubtaskHarness(source=Counting(0), clock=clock, partitionings=forward)
+    harness.exhaust_credit()
+    harness.emitted()
+    harness.subtask.on_trigger(sent)
+    harness.write()
+    assert harness.reports.acknowledged == [1]
+    assert kept(harness) == {}
+    clock.ms += 500
+    harness.settle()
+    assert harness.emitted() == []
+    harness.grant_all()
+    assert harness.emitted() == ["waits", sent]
+
+
+def test_a_newer_barrier_ends_an_older_snapshot_that_waits_for_its_own() -> None:
+    """The word that the older was aborted may come later."""
+    harness = SubtaskHarness(alignment_timeout_ms=0, inline_max_bytes=0)
+    harness.bring(0, "a1", unaligned(1))
+    harness.bring(0, unaligned(2))
+    harness.bring(1, "b1", unaligned(2))
+    harness.write()
+    assert harness.reports.declined == [(1, "checkpoint_declined_subsumed")]
+    assert harness.reports.acknowledged == [2]
+    assert harness.store.list()
+    assert all("/chk-2/" in path for path in harness.store.list())
+    assert harness.subtask._snapshotter._running == {}
+
+
+def test_a_newer_trigger_ends_an_older_snapshot_whose_barrier_waits_for_credit() -> None:
+    harness = SubtaskHarness(source=Counting(9), inline_max_bytes=0)
+    harness.exhaust_credit()
+    for number in (1, 2):
+        at_ms = harness.clock.now_ms()
+        harness.subtask.on_trigger(timeoutable(number, at_ms=at_ms))
+    harness.write()
+    harness.grant_all()
+    harness.subtask.step()
+    assert harness.reports.acknowledged == [2]
+    assert harness.subtask._snapshotter._running == {}
+
+
+def test_nothing_is_kept_for_a_checkpoint_that_is_aborted() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, unaligned())
+    harness.subtask.on_aborted(ONE)
+    harness.bring(1, "b1")
+    assert harness.subtask._in_flight._open is None
+    harness.write()
+    assert harness.subtask._snapshotter._running == {}
