@@ -157,6 +157,8 @@ class AlignmentClock:
 
     def take_timed_out(self) -> list[CheckpointId]:
         """Take the checkpoints whose alignment has timed out."""
+        if not self._deadlines_ms:  # Asked before every slice.
+            return []
         now_ms = self._clock.now_ms()
         due = [c for c, deadline_ms in self._deadlines_ms.items() if deadline_ms <= now_ms]
         for checkpoint_id in due:

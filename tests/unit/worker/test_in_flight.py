@@ -494,3 +494,15 @@ def test_nothing_is_kept_for_a_checkpoint_that_is_aborted() -> None:
     assert harness.subtask._in_flight._open is None
     harness.write()
     assert harness.subtask._snapshotter._running == {}
+
+
+def test_rows_that_wait_for_credit_are_kept_as_they_were_sent() -> None:
+    """In one process the receiver gets the very objects, some time."""
+    harness = SubtaskHarness(source=Counting(0))
+    row = ["as it was sent"]
+    harness.exhaust_credit()
+    harness.subtask.outputs[0].emit(Batch.of_rows([row]))
+    harness.subtask.on_trigger(unaligned())
+    row[0] = "changed"
+    harness.write()
+    assert kept(harness) == {"out/op>down.0/0/0": ["waits", ["as it was sent"]]}
