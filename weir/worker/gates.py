@@ -112,10 +112,6 @@ class InputGates:
         """The restored records of a gate that were not taken yet, in order."""
         return [one for channel, one in self._backlog if channel.gate_index == gate_index]
 
-    def exchange_of(self, channel_id: ChannelId) -> Exchange | None:
-        """The exchange of a channel; None: it is not known."""
-        return self.exchanges[self.channels[channel_id].gate_index] if self.exchanges else None
-
     def queued_before(self, channel_id: ChannelId, checkpoint_id: CheckpointId) -> list[Records]:
         """The records that are queued on a channel before this barrier; without it, all."""
         queued: list[Records] = []

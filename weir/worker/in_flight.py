@@ -191,11 +191,6 @@ class InFlight:
             snapshot.waiting = [g for g in snapshot.waiting if g.is_waiting(checkpoint_id)]
             self._complete_if_whole()
 
-    def is_in_order(self, channel_id: ChannelId) -> bool:
-        """Whether no barrier overtakes on this input channel."""
-        exchange = self._inputs.exchange_of(channel_id)
-        return exchange is None or not exchange.may_be_overtaken
-
     def _current(self, checkpoint_id: CheckpointId) -> _Open | None:
         snapshot = self._open
         if snapshot is None or snapshot.barrier.checkpoint_id != checkpoint_id:

@@ -55,7 +55,16 @@ class _Running:
     unwritten_bytes: int = 0
     states: Sequence[tuple[StateHandle, ...]] = ()  # By operator.
     channels: list[StateHandle] = field(default_factory=list)
+    is_released: bool = False
     writers: list[StoredSnapshotWriter] = field(default_factory=list)
+
+    def release(self) -> None:
+        """End the sharing of state with the operators; once, on the loop."""
+        if not self.is_released:
+            self.is_released = True
+            for freeze in self.frozen:
+                for part in freeze.parts:
+                    part.release()
 
     def discard(self) -> None:
         """Delete the written files; on the snapshot thread."""
@@ -114,6 +123,7 @@ class Snapshotter:
 
         def arrived(states: list[tuple[StateHandle, ...]]) -> None:
             running.states = states
+            running.release()  # Records under way may be long in coming.
 
         work = self._work(running, write, arrived)
         if target is None and not any(freeze.parts for freeze in frozen):
@@ -215,9 +225,7 @@ class Snapshotter:
         if self._running.get(key) is not running:
             return
         del self._running[key]
-        for freeze in running.frozen:
-            for part in freeze.parts:
-                part.release()
+        running.release()
         if running.cancelled or running.has_failed:
             if any(writer.has_files for writer in running.writers):
                 self._thread.submit(running.discard)

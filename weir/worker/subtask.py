@@ -194,10 +194,7 @@ class Subtask:
         handler = self._handler
         assert handler is not None
         match element:
-            case CheckpointBarrier(options=options):
-                is_in_order = self._in_flight.is_in_order(channel_id)
-                if options.kind is not CheckpointKind.CHECKPOINT or is_in_order:
-                    return  # It counts when it reaches the head.
+            case CheckpointBarrier():
                 self._act(handler.on_announced(channel_id, element))
             case EndOfInput():
                 self._act(handler.on_end_announced(channel_id))

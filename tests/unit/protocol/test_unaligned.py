@@ -396,6 +396,7 @@ def test_the_end_of_the_last_channel_in_order_lets_a_barrier_overtake() -> None:
 
 def test_a_time_out_waits_for_the_channels_in_order() -> None:
     handler = TimeoutBarrierHandler([A, B, C], 50, [C])
+    assert handler.on_announced(C, barrier(1)) == []
     assert handler.on_announced(A, barrier(1)) == [timer(1)]
     assert handler.on_alignment_timeout(CheckpointId(1)) == []
     assert handler.on_barrier(C, barrier(1))[0] == unaligned_snapshot(1)
