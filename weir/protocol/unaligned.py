@@ -148,7 +148,6 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
             self._live.remove(channel)
             return self._stop_recording(channel, self._aligning)
         actions = super().on_end_of_input(channel)
-        self._announced.discard(channel)
         if self._aligning is not None and self._is_due and self._in_order_arrived():
             actions += self._overtake(self._aligning)
         return actions

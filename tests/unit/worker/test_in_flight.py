@@ -386,6 +386,7 @@ def test_a_trigger_stands_for_barriers_that_cannot_come() -> None:
     harness.bring(1, "b1")
     harness.write()
     assert harness.reports.acknowledged == []  # The other channel may still bring the barrier.
+    assert harness.emitted() == []
     harness.bring(1, "b2", EndOfInput())
     harness.write()
     assert kept(harness) == {"in/up>op.0/0/0": ["a1", "b1", "b2"]}
