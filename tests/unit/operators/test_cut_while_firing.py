@@ -10,6 +10,7 @@ from tests.unit.operators.operator_harness import Harness
 from tests.unit.operators.test_on_timer import FIRST, Acting
 from tests.unit.operators.test_windows import Listing, Pipeline, rows_of, windows
 from weir.operators.keyed import KeyedProcessOperator
+from weir.protocol.elements import MAX_WATERMARK_MS
 
 
 class Telling(Acting):
@@ -94,3 +95,27 @@ def test_windows_of_a_function_that_were_left_fire_once() -> None:
     after.settle()
     fired = first + rows_of(after.output.events)
     assert sorted(fired) == [(key, 0, 10, [(key, 1)]) for key in "abcde"]
+
+
+def test_a_subtask_fires_on_for_itself_alone_unless_it_has_timers_of_others() -> None:
+    quiet, firing = Harness(telling(), parallelism=2), Harness(telling(), parallelism=2, index=1)
+    firing.rows([("a", 10), ("b", 20)])
+    for harness in (firing, quiet):
+        harness.operator.on_watermark(50)
+    handles = {0: tuple(quiet.snapshot()), 1: tuple(firing.snapshot())}
+    assert firing.operator.has_pending
+    same = [Harness(telling(), parallelism=2, index=i, rescaled=(handles, 2)) for i in (0, 1)]
+    assert [harness.operator.has_pending for harness in same] == [False, True]
+    (alone,) = [Harness(telling(), rescaled=(handles, 2))]
+    assert alone.operator.has_pending
+    alone.settle()
+    assert emitted(alone) == [("a", 10), ("b", 20), ("watermark", 50)]
+
+
+def test_timers_that_the_end_of_the_stream_made_due_begin_anew_after_a_restore() -> None:
+    before = Harness(telling())
+    before.rows([("a", 10), ("b", 20)])
+    before.operator.on_watermark(MAX_WATERMARK_MS)
+    after = Harness(telling(), restored=before.snapshot())
+    assert not after.operator.has_pending
+    assert emitted(after) == []

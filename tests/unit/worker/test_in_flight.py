@@ -507,3 +507,41 @@ def test_rows_that_wait_for_credit_are_kept_as_they_were_sent() -> None:
     row[0] = "changed"
     harness.write()
     assert kept(harness) == {"out/op>down.0/0/0": ["waits", ["as it was sent"]]}
+
+
+def test_the_barrier_of_an_aborted_checkpoint_does_not_overtake_any_more() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(source=Counting(0), clock=clock)
+    harness.exhaust_credit()
+    harness.emitted()
+    harness.subtask.on_trigger(timeoutable(at_ms=clock.now_ms()))
+    harness.write()
+    harness.subtask.on_aborted(ONE)
+    clock.ms += 500
+    harness.settle()
+    harness.write()
+    assert (harness.emitted(), harness.reports.acknowledged) == ([], [])
+
+
+def test_a_held_subtask_waits_for_the_time_out_alone() -> None:
+    """Its own timer is due, and has to wait for credit: nothing would come of waking for it."""
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    harness.exhaust_credit()
+    harness.operator.timer_ms = clock.now_ms() - 1
+    assert harness.subtask.next_timer_ms() is None
+    harness.bring(0, timeoutable(at_ms=clock.now_ms()))
+    assert harness.subtask.next_timer_ms() == clock.now_ms() + 500
+    harness.grant_all()
+    assert harness.subtask.next_timer_ms() == clock.now_ms() - 1
+
+
+def test_an_alignment_that_lasts_is_reported_though_its_barrier_was_announced_before() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=5_000, clock=clock)
+    harness.bring(0, "a1", timeoutable(timeout_ms=5_000, at_ms=clock.now_ms()))
+    assert harness.subtask.alignment.progress_due_ns is None  # It waits for its turn.
+    harness.settle()
+    due_ns = harness.subtask.alignment.progress_due_ns
+    assert due_ns is not None
+    assert due_ns > clock.monotonic_ns()
