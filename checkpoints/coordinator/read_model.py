@@ -78,11 +78,6 @@ _CHANGING = (
     "discard_error",
     "discarded_at",
 )
-_FITS_NO_OTHER = (
-    "checkpoint {} is unaligned and holds records under way, which fit only the parallelism that "
-    "they were written with; the job runs on as it was. Stop it with a savepoint and roll back to "
-    "that, or turn the alignment timeout off"
-)
 _SETTLED_AS: Mapping[CheckpointStatus, JobEventKind] = {
     CheckpointStatus.COMPLETED: JobEventKind.CHECKPOINT_COMPLETED,
     CheckpointStatus.FAILED: JobEventKind.CHECKPOINT_FAILED,
@@ -374,8 +369,6 @@ class ReadModel:
         if operation.kind == OperationKind.CHECKPOINT:
             operations.succeed(operation, result)
             return None
-        if operation.kind == OperationKind.RESCALE and row is not None and row.in_flight_bytes:
-            return operation, NotSaved(_FITS_NO_OTHER.format(number))
         operations.note(operation, result)
         return operation, Saved(path)
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tests.simulation.pipelines import InvariantBroken
 from weir.errors import StorageError
+from weir.graph.exchanges import exchange_name, output_receiver
 from weir.ids import ChannelId, CheckpointId, JobId
 from weir.local.cluster import InProcessCluster, InProcessSlot, InProcessWorker
 from weir.protocol.alignment import DeclineCheckpoint, ForwardCancel
@@ -26,6 +27,8 @@ from weir.protocol.messages import (
     SubtaskCommand,
     TriggerCheckpoint,
 )
+from weir.protocol.restore import CHANNEL
+from weir.state.channel_state import decode_records
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path, within
 from weir.storage.manifest import Manifest, load
 from weir.storage.memory import MemoryStore, MemoryWriter
@@ -256,6 +259,8 @@ class FaultyStore(MemoryStore):
     def __init__(self, reach: Callable[[str], None]) -> None:
         super().__init__()
         self.written: dict[CheckpointKey, Manifest] = {}
+        # Records under way in each, by exchange and old receiver.
+        self.under_way: dict[CheckpointKey, Counter[tuple[str, int]]] = {}
         self.created_at: dict[str, int] = {}  # In the order of all creations.
         self.is_needed: Callable[[CheckpointKey], bool] = lambda key: False
         self.is_foreign: Callable[[str], bool] = lambda path: False  # For the running process.
@@ -298,10 +303,25 @@ class FaultyStore(MemoryStore):
             manifest = load(data)
             if isinstance(manifest, Manifest):
                 self.written[key] = manifest
+                self.under_way[key] = self._records_under_way(key[0], manifest)
                 for needed in self.files_of(key):
                     self._needed_by[needed].add(key)
         self._reach("own_manifest.after" if is_own else "create.after")
         return created
+
+    def _records_under_way(self, job: JobId, manifest: Manifest) -> Counter[tuple[str, int]]:
+        counts: Counter[tuple[str, int]] = Counter()
+        for ack in manifest.acks:
+            for handle in ack.handles:
+                if handle.kind != CHANNEL:
+                    continue
+                path = within(JobLayout(job).directory, handle.path or "")
+                data = handle.inline if handle.path is None else self.peek(path)
+                receiver = output_receiver(handle.name)
+                to = ack.subtask.index if receiver is None else receiver
+                records = decode_records(data or b"", handle.name)
+                counts[exchange_name(handle.name), to] += sum(one.count for one in records)
+        return counts
 
     def files_of(self, key: CheckpointKey) -> list[str]:
         """The files that a checkpoint consists of."""

@@ -9,6 +9,9 @@ origin, so that two branches of a stream stay apart). A running aggregate emits,
 the count of records of its key so far as the number, and the sum of their values as the total:
 in any interleaving, the numbers of each key are 1 to n, once each, and the last total is the sum.
 
+A source's numbers are its event time, and its watermarks say of each stream that no lower number
+follows: every operator looks whether that holds. An aggregate, which numbers anew, passes none on.
+
 What a source emits hangs on its splits alone, so a pipeline writes the same with any parallelism.
 """
 
@@ -199,10 +202,19 @@ class Routed(RunningOperator):
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
         self._here = str(ctx.subtask)
+        self._watermark_ms = 0
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        self._watermark_ms = max(self._watermark_ms, timestamp_ms)
+        super().on_watermark(timestamp_ms)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         self._reach("record")
         here = self._here
+        if overtaken := [row[:2] for row in batch.rows if row[1] < self._watermark_ms]:
+            raise InvariantBroken(
+                f"the watermark {self._watermark_ms} came to {here} before {overtaken}"
+            )
         self.process([(o, n, v, t, (*route, here)) for o, n, v, t, route in batch.rows])
 
     def process(self, rows: list[Row]) -> None:
@@ -242,6 +254,9 @@ class Splitting(Routed):
 
 class Counting(Routed):
     """A running aggregate per key."""
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        self._watermark_ms = max(self._watermark_ms, timestamp_ms)
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)

@@ -231,3 +231,14 @@ class Reminding(KeyedProcessFunction):
 def late_row(row: Any) -> tuple[str, int, int, int]:
     """A late record in the same form."""
     return "late", row["key"], row["at_ms"] - row["at_ms"] % 1_000, 1
+
+
+class Slowing(MapFunction):
+    """Takes its time for each record."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+
+    def map(self, value: Any) -> Any:
+        time.sleep(self._pause_s)
+        return value

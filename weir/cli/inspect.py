@@ -17,10 +17,12 @@ from weir.cli import formats
 from weir.cli.checkpoints import manifest_as_json
 from weir.cli.output import console, print_json, table
 from weir.cli.uri import LocatedCheckpoint, find_checkpoint, name_of
-from weir.errors import CorruptStateError, RestoreError, WeirError
+from weir.errors import CorruptStateError, RestoreError, SchemaError, WeirError
 from weir.graph.key_groups import TAG_ENUM, TAG_TUPLE, decode_key
 from weir.ids import OperatorId, StateHandle, SubtaskId
 from weir.protocol.messages import GateAlignment, OperatorAck
+from weir.protocol.restore import CHANNEL
+from weir.state.channel_state import decode_records
 from weir.storage.manifest import Manifest, read_handle
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import load_items
@@ -124,7 +126,7 @@ def select(manifest: Manifest, wanted: str) -> list[tuple[SubtaskId, StateHandle
         for ack in sorted(manifest.acks, key=lambda ack: ack.subtask)
         if ack.subtask.operator == OperatorId(uid)
         for handle in ack.handles
-        if handle.kind != "channel"
+        if handle.kind != CHANNEL
     ]
     chosen = [(s, h) for s, h in mine if not name or name in (h.name, _own_name(h))]
     if not chosen and name:
@@ -159,6 +161,11 @@ def _count(handle: StateHandle, data: bytes) -> int | None:
     if handle.kind == "keyed":
         rows: int = sum(batch.num_rows for batch in _batches(handle, data)[1])
         return rows
+    if handle.kind == CHANNEL:
+        try:
+            return sum(records.count for records in decode_records(data, handle.name))
+        except SchemaError:
+            return None  # Pickled records are not read, not even to be counted.
     return len(load_items(data)) if handle.kind == "operator" else None
 
 

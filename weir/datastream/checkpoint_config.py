@@ -113,7 +113,9 @@ class CheckpointConfig:
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> Self:
         """Let barriers overtake records: at once, or after the aligned checkpoint timeout.
 
-        The runtime does not support it yet: a subtask fails when a barrier would overtake records.
+        Records that a barrier overtakes are part of the checkpoint. Savepoints stay aligned, and so
+        do ``forward`` edges that are not chained, ``rescale``, ``broadcast`` and custom partitions:
+        records under way there could not be restored at another parallelism.
         """
         return self.change(alignment_timeout_ms=self._alignment_timeout_ms if enabled else None)
 

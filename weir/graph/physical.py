@@ -11,6 +11,7 @@ numbers from the same graph.
 from dataclasses import dataclass
 from functools import cached_property
 
+from weir.graph.exchanges import Exchange, exchanges_of
 from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
 from weir.ids import ChannelId, OperatorId, SubtaskId
 
@@ -46,6 +47,18 @@ class ExecutionGraph:
         self.graph = graph
         self.chains = _chains(graph)
         self.channels = tuple(_channels(graph, self.chains))
+
+    @cached_property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The exchange of each edge, chained ones included."""
+        return exchanges_of(self.graph)
+
+    @cached_property
+    def open_exchanges(self) -> tuple[Exchange, ...]:
+        """The exchanges with channels: those of edges between chains."""
+        inner = {id(edge) for chain in self.chains for edge in chain.inner_edges}
+        pairs = zip(self.graph.edges, self.exchanges, strict=True)
+        return tuple(exchange for edge, exchange in pairs if id(edge) not in inner)
 
     @cached_property
     def slot_count(self) -> int:

@@ -427,5 +427,6 @@ def _assign(graph: ExecutionGraph, config: JobConfig, manifest: Manifest | None)
             RestoreTarget(op.uid, op.parallelism, op.max_parallelism or config.max_parallelism)
             for op in graph.graph.operators
         ],
+        graph.open_exchanges,
         allow_non_restored_state=config.allow_non_restored_state,
     )

@@ -19,14 +19,24 @@ class WatermarkState:
         # Union: after rescaling every subtask starts from the least of all watermarks.
         self._state = ctx.state.list_state(WATERMARK_STATE, "union")
         self._subtask = ctx.subtask.index
-        saved = {item["subtask"]: item["watermark_ms"] for item in self._state.get()}
+        items = list(self._state.get())
+        saved = {item["subtask"]: item["watermark_ms"] for item in items}
+        # Whether timers that the watermark had made due were left at an unaligned snapshot. They
+        # come before the records behind that watermark, also after a restore.
+        self.was_firing = any(
+            item.get("firing", False)
+            for item in items
+            if item["subtask"] == self._subtask or len(saved) != ctx.parallelism
+        )
         if len(saved) == ctx.parallelism:
             self.restored_ms: int = saved.get(self._subtask, MIN_WATERMARK_MS)
         else:
             self.restored_ms = min(saved.values(), default=MIN_WATERMARK_MS)
         if self.restored_ms == MAX_WATERMARK_MS:
             self.restored_ms = MIN_WATERMARK_MS
+            self.was_firing = False
 
-    def save(self, watermark_ms: int) -> None:
-        """Keep the watermark for the snapshot that follows."""
-        self._state.update([{"subtask": self._subtask, "watermark_ms": watermark_ms}])
+    def save(self, watermark_ms: int, *, is_firing: bool = False) -> None:
+        """Keep the watermark for the snapshot that follows; ``is_firing``: timers are left."""
+        item = {"subtask": self._subtask, "watermark_ms": watermark_ms}
+        self._state.update([{**item, "firing": True} if is_firing else item])

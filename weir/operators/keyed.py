@@ -259,6 +259,7 @@ class TimerOperator(FunctionOperator):
         self.timers: KeyedTimers = ctx.state.timers
         self._saved_watermark = WatermarkState(ctx)
         self.watermark = self._saved_watermark.restored_ms
+        self._firing_event_time = self._saved_watermark.was_firing
         super().open(ctx)
         self._input = KeyedInput(ctx, self._selector)
 
@@ -269,7 +270,7 @@ class TimerOperator(FunctionOperator):
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         """Keep the watermark in the snapshot."""
         super().prepare_snapshot(checkpoint_id)
-        self._saved_watermark.save(self.watermark)
+        self._saved_watermark.save(self.watermark, is_firing=self._firing_event_time)
 
     def on_watermark(self, timestamp_ms: int) -> None:
         """Note the watermark; pass it on at once if nothing fires."""

@@ -144,6 +144,10 @@ class BarrierHandler(Protocol):
     def blocked(self) -> frozenset[ChannelId]:
         """The channels from which the subtask must take nothing."""
 
+    @property
+    def overtakes(self) -> bool:
+        """Whether barriers of checkpoints may overtake records, and so need to be announced."""
+
     def on_barrier(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
         """The barrier is at the head of the channel: all records before it were taken.
 
@@ -156,6 +160,18 @@ class BarrierHandler(Protocol):
 
         It still goes to ``on_barrier`` when it reaches the head. Handlers whose barriers overtake
         need this call for every barrier at the moment it arrives; the other handlers ignore it.
+        """
+
+    def on_end_announced(self, channel: ChannelId) -> list[Action]:
+        """The end is queued on the channel, perhaps behind records that were not taken yet.
+
+        It still goes to ``on_end_of_input`` when it reaches the head. Else as ``on_announced``.
+        """
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> list[Action]:
+        """The coordinator told the subtask of a checkpoint whose barriers are on their way.
+
+        It takes the place of barriers that cannot come, since the end of every channel is queued.
         """
 
     def on_cancel(self, channel: ChannelId, marker: CancelCheckpoint) -> list[Action]:
@@ -186,6 +202,20 @@ class InputLedger:
         if channel not in self._live:
             state = "ended" if channel in self._channels else "unknown"
             raise ProtocolError(f"{state} channel {channel} delivered a control element")
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether barriers of checkpoints may overtake records, and so need to be announced."""
+        return False
+
+    def on_end_announced(self, channel: ChannelId) -> list[Action]:
+        """Nothing: the end counts when it reaches the head."""
+        self._require_live(channel)
+        return []
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> list[Action]:
+        """Nothing: the subtask takes the trigger itself once its input has ended."""
+        return []
 
 
 class AlignedBarrierHandler(InputLedger):

@@ -6,8 +6,12 @@ as channel state. State and channel state together hold what an aligned snapshot
 before its channel's barrier, once.
 
 Barriers of savepoints never overtake: a savepoint must restore at any parallelism and into a
-changed program. Only one checkpoint may be under way at a time where barriers overtake, which the
-configuration enforces; a newer barrier therefore proves that the older checkpoint was aborted.
+changed program. On some exchanges none does, since records under way there could not be restored
+(``weir.graph.exchanges``): such a channel is *in order*, and a subtask overtakes only once each of
+its channels in order has delivered the barrier and is blocked by it.
+
+Only one checkpoint may be under way at a time where barriers overtake, which the configuration
+enforces; a newer barrier therefore proves that the older checkpoint was aborted.
 
 Source: Flink, FLIP-76 and AlternatingCollectingBarriers.
 """
@@ -42,16 +46,22 @@ __all__ = ["TimeoutBarrierHandler", "UnalignedBarrierHandler", "make_handler"]
 
 
 def make_handler(
-    channels: Collection[ChannelId], mode: CheckpointingMode, alignment_timeout_ms: int | None
+    channels: Collection[ChannelId],
+    mode: CheckpointingMode,
+    alignment_timeout_ms: int | None,
+    in_order: Collection[ChannelId] = (),
 ) -> BarrierHandler:
-    """The handler for a subtask with these input channels, by the job's checkpoint settings."""
+    """The handler for a subtask with these input channels, by the job's checkpoint settings.
+
+    ``in_order`` are those of the channels on which no barrier overtakes.
+    """
     if mode is CheckpointingMode.AT_LEAST_ONCE:
         return AtLeastOnceBarrierHandler(channels)
     if alignment_timeout_ms is None:
         return AlignedBarrierHandler(channels)
     if alignment_timeout_ms == 0:
-        return UnalignedBarrierHandler(channels)
-    return TimeoutBarrierHandler(channels, alignment_timeout_ms)
+        return UnalignedBarrierHandler(channels, in_order)
+    return TimeoutBarrierHandler(channels, alignment_timeout_ms, in_order)
 
 
 class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
@@ -61,14 +71,18 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
 
         state        input                           next         actions
         ----------   -----------------------------   ----------   ------------------------------
-        waiting      n announced                     aligning n   none (or overtake, see below)
+        waiting      n announced, or triggered with  aligning n   none (or overtake, see below)
+                     the end of every channel queued
         waiting,     time to overtake, some missing  recording n  snapshot (unaligned), start
         aligning n                                                recording of the missing,
-                                                                  unblock, stop recording of the
-                                                                  announced
+                                                                  unblock, stop recording of those
+                                                                  whose barrier or end is queued
                      time to overtake, none missing  waiting      the same, complete recording
+                     time to overtake, a channel in  aligning n   none; overtake at the last of
+                     order missing                                their barriers and ends
         recording n  barrier n (queued or at the     recording n  stop recording
-                     head) or end, others missing
+                     head) or end (the same), others
+                     missing
                      the last such                   waiting      stop, complete recording
                      barrier m > n                   as waiting   decline n, abort recording;
                                                                   then as waiting
@@ -80,15 +94,25 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
     *recording*: the barrier went downstream already, and the coordinator tells every subtask.
     """
 
-    def __init__(self, channels: Collection[ChannelId]) -> None:
+    def __init__(
+        self, channels: Collection[ChannelId], in_order: Collection[ChannelId] = ()
+    ) -> None:
         super().__init__(channels)
+        self._in_order = frozenset(in_order)
         self._announced: set[ChannelId] = set()  # The current checkpoint's barrier is queued.
+        self._ending: set[ChannelId] = set()  # Live, and the end is queued.
         self._recording: set[ChannelId] | None = None  # Barrier missing; None: not recording.
+        self._is_due = False  # It is time to overtake, if the channels in order allow it.
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether barriers of checkpoints may overtake records, and so need to be announced."""
+        return True
 
     def on_announced(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
         """The barrier is queued on the channel, with records before it that were not taken yet."""
         self._require_live(channel)
-        if not _may_overtake(barrier):
+        if not _may_overtake(barrier) or channel in self._in_order:
             return []
         actions = self._begin(barrier)
         if not self._is_current(barrier):
@@ -96,17 +120,37 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
         if self._recording is not None:
             return [*actions, *self._stop_recording(channel, barrier)]
         self._announced.add(channel)
-        if self._must_overtake(barrier):
-            return [*actions, *self._overtake(barrier)]
-        return [*actions, *self._held_up(barrier)]
+        return [*actions, *self._overtake_or_wait(barrier)]
+
+    def on_end_announced(self, channel: ChannelId) -> list[Action]:
+        """The end is queued on the channel: nothing comes behind the records that are queued."""
+        self._require_live(channel)
+        self._ending.add(channel)
+        if self._recording is None or self._aligning is None:
+            return []
+        return self._stop_recording(channel, self._aligning)
+
+    def on_trigger(self, barrier: CheckpointBarrier) -> list[Action]:
+        """Begin with the checkpoint if the end of every channel is queued: no barrier will come."""
+        may_come = not self._live or not self._live <= self._ending
+        if may_come or not _may_overtake(barrier) or self._is_current(barrier):
+            return []
+        actions = self._begin(barrier)
+        if not self._is_current(barrier):
+            return actions
+        return [*actions, *self._overtake_or_wait(barrier)]
 
     def on_end_of_input(self, channel: ChannelId) -> list[Action]:
         """The channel is complete and counts as aligned from now on."""
-        if self._recording is None or self._aligning is None:
-            return super().on_end_of_input(channel)
-        self._require_live(channel)
-        self._live.remove(channel)
-        return self._stop_recording(channel, self._aligning)
+        self._ending.discard(channel)
+        if self._recording is not None and self._aligning is not None:
+            self._require_live(channel)
+            self._live.remove(channel)
+            return self._stop_recording(channel, self._aligning)
+        actions = super().on_end_of_input(channel)
+        if self._aligning is not None and self._is_due and self._in_order_arrived():
+            actions += self._overtake(self._aligning)
+        return actions
 
     def on_alignment_timeout(self, checkpoint_id: CheckpointId) -> list[Action]:
         """Overtake, if this checkpoint is still aligning."""
@@ -115,7 +159,8 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
             return []
         if self._recording is not None or not _may_overtake(held_up):
             return []
-        return self._overtake(held_up)
+        self._is_due = True
+        return self._overtake(held_up) if self._in_order_arrived() else []
 
     @abstractmethod
     def _must_overtake(self, barrier: CheckpointBarrier) -> bool:
@@ -128,12 +173,24 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
     def _arrive(self, channel: ChannelId, barrier: CheckpointBarrier) -> list[Action]:
         if self._recording is not None:
             return self._stop_recording(channel, barrier)
-        if self._must_overtake(barrier):
-            return self._overtake(barrier, at_head=frozenset({channel}))
+        at_head = frozenset({channel})
+        if self._is_time(barrier, at_head):
+            return self._overtake(barrier, at_head)
         actions = super()._arrive(channel, barrier)
         if self._is_current(barrier):
             actions += self._held_up(barrier)
         return actions
+
+    def _overtake_or_wait(self, barrier: CheckpointBarrier) -> list[Action]:
+        return self._overtake(barrier) if self._is_time(barrier) else self._held_up(barrier)
+
+    def _is_time(self, barrier: CheckpointBarrier, at_head: Set[ChannelId] = frozenset()) -> bool:
+        """Whether the barrier overtakes now; ``at_head``: where it is about to be blocked."""
+        self._is_due = self._is_due or self._must_overtake(barrier)
+        return self._is_due and self._in_order_arrived(at_head)
+
+    def _in_order_arrived(self, at_head: Set[ChannelId] = frozenset()) -> bool:
+        return self._live & self._in_order <= self._blocked | at_head
 
     def _overtake(
         self, barrier: CheckpointBarrier, at_head: Set[ChannelId] = frozenset()
@@ -148,7 +205,7 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
             *self._unblock(),
         ]
         self._recording = set(missing)
-        queued = [channel for channel in missing if channel in self._announced]
+        queued = [channel for channel in missing if channel in self._announced | self._ending]
         for channel in queued:
             actions.append(StopRecording(checkpoint_id, channel))
             self._recording.remove(channel)
@@ -180,6 +237,7 @@ class _OvertakingBarrierHandler(AlignedBarrierHandler, ABC):
         super()._leave(barrier)
         self._announced.clear()
         self._recording = None
+        self._is_due = False
 
 
 class UnalignedBarrierHandler(_OvertakingBarrierHandler):
@@ -202,8 +260,13 @@ class TimeoutBarrierHandler(_OvertakingBarrierHandler):
     subtasks far downstream overtake at once.
     """
 
-    def __init__(self, channels: Collection[ChannelId], alignment_timeout_ms: int) -> None:
-        super().__init__(channels)
+    def __init__(
+        self,
+        channels: Collection[ChannelId],
+        alignment_timeout_ms: int,
+        in_order: Collection[ChannelId] = (),
+    ) -> None:
+        super().__init__(channels, in_order)
         self._timeout_ms = alignment_timeout_ms
         self._timed_id = CheckpointId(0)
 

@@ -116,10 +116,6 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         DriverEndedError: Another driver continues the job; under the control plane only.
         UserError: The job cannot be started with these settings; it did not run.
     """
-    if config.checkpoints.alignment_timeout_ms is not None:
-        raise ConfigError(
-            "this version of Weir takes aligned checkpoints only; do not enable unaligned ones"
-        )
     managed = _managed.get()
     if managed is not None:
         managed.check(config)

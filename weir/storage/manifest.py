@@ -2,7 +2,7 @@
 
 ::
 
-    {"format": "weir-checkpoint", "version": 1, "checksum": <XXH3-128 of the body>,
+    {"format": "weir-checkpoint", "version": 2, "checksum": <XXH3-128 of the body>,
      "manifest": {...} or "tombstone": {...}}
 
 The checksum is over the body's JSON without spaces and with sorted keys, so damage is detected
@@ -33,7 +33,9 @@ from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, 
 from weir.wire.mirrors import Mirrors
 
 FORMAT = "weir-checkpoint"
-VERSION = 2  # 1 knew no savepoints; it is still read.
+# 1 knew no savepoints, 2 no records under way; both are still read. A checkpoint without such
+# records is written as 2, so that an older Weir reads it.
+VERSION = 3
 
 _VERIFY_PIECE_BYTES = 4 << 20
 _FALL_BACK = "restore from another checkpoint of the job (`weir checkpoints URI` lists them)"
@@ -119,11 +121,16 @@ def dump(manifest: Manifest | Tombstone) -> bytes:
     body = _body(manifest)
     whole = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": _version_of(manifest),
         "checksum": checksum_of(body),
         form: msgspec.Raw(body),
     }
     return msgspec.json.format(msgspec.json.encode(whole), indent=1)
+
+
+def _version_of(manifest: Manifest | Tombstone) -> int:
+    handles = manifest.handles if isinstance(manifest, Manifest) else ()
+    return VERSION if any(handle.kind == "channel" for handle in handles) else 2
 
 
 def load(data: bytes, path: str = "manifest") -> Manifest | Tombstone:

@@ -110,6 +110,11 @@ class StoredSnapshotWriter:
         """Keep a list of JSON values or bytes as operator state."""
         return self.put("operator", name, dump_items(items), mode=mode)
 
+    @property
+    def has_files(self) -> bool:
+        """Whether anything was, or may have been, written to a file."""
+        return bool(self._written)
+
     def discard(self) -> None:
         """Delete all files that were written."""
         for path in self._written:

@@ -26,6 +26,7 @@ from weir.datastream.execution import CapturedJob, ExecutionOptions, capturing, 
 from weir.errors import CorruptStateError, RestoreError, UserError, WeirError
 from weir.graph.key_groups import key_group_range
 from weir.graph.logical import JobGraph, Operator
+from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, JobId, OperatorId, StateHandle, SubtaskId
 from weir.operators.base import Operator as RunningOperator
 from weir.operators.base import OperatorContext
@@ -279,6 +280,7 @@ class _Preview:
     ) -> None:
         self.problems: list[str] = []
         self._graph = graph
+        self._exchanges = ExecutionGraph(graph).open_exchanges
         self._config = config
         self._store = store
         self._directory = directory
@@ -317,7 +319,7 @@ class _Preview:
         allow: bool,
     ) -> None:
         try:
-            plan_restore(snapshots, targets, allow_non_restored_state=allow)
+            plan_restore(snapshots, targets, self._exchanges, allow_non_restored_state=allow)
         except RestoreError as error:
             self._problem(str(error))
 

@@ -3,6 +3,7 @@
 - ``subtask``: the loop step of a chain; ``assembly`` builds subtasks, ``worker`` runs a slot's;
 - ``gates``: input and output channels; ``partitioners``, ``chain_output``: the routes of output;
 - ``snapshotter``: the thread that writes snapshots; ``alignment_metrics``: times of each barrier;
+- ``in_flight``: records under way that an unaligned snapshot keeps;
 - ``slice_size``: rows per step; ``inbox``, ``ports``: the loop's interfaces to its surroundings;
 - ``process``, ``template``, ``lifeline``: the operating system's process, forked from a warm one;
 - ``stalls``, ``stacks``: detection of a stalled loop, and its stack;

@@ -113,8 +113,10 @@ class AlignmentClock:
     def watch(self, aligning: CheckpointBarrier | None) -> None:
         """Schedule reports of the alignment in progress; None: there is none."""
         checkpoint_id = None if aligning is None else aligning.checkpoint_id
-        if checkpoint_id == self._watched_id:
-            return
+        if checkpoint_id == self._watched_id and (
+            checkpoint_id is None or self.progress_due_ns is not None
+        ):
+            return  # Else its first barrier is announced only, and was not measured before.
         self._watched_id = checkpoint_id
         # It is not measured where too many newer ones began.
         alignment = None if checkpoint_id is None else self._alignments.get(checkpoint_id)
@@ -155,6 +157,8 @@ class AlignmentClock:
 
     def take_timed_out(self) -> list[CheckpointId]:
         """Take the checkpoints whose alignment has timed out."""
+        if not self._deadlines_ms:  # Asked before every slice.
+            return []
         now_ms = self._clock.now_ms()
         due = [c for c, deadline_ms in self._deadlines_ms.items() if deadline_ms <= now_ms]
         for checkpoint_id in due:

@@ -4,27 +4,30 @@ Operators of a chain are opened from the tail to the head, so that an operator m
 all operators behind it are ready.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weir.common.clock import Clock
 from weir.common.row_codec import encode_rows
 from weir.config import CheckpointingMode, JobConfig
 from weir.fault_points import reach
+from weir.graph.exchanges import exchange_name
 from weir.graph.key_groups import key_group_range
 from weir.graph.logical import Edge
 from weir.graph.physical import Chain, ExecutionGraph
-from weir.ids import CheckpointId, OperatorId, SubtaskId
+from weir.ids import CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.operators.base import Operator, OperatorContext
 from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
+from weir.protocol.elements import Records
 from weir.protocol.unaligned import make_handler
+from weir.state.channel_state import KIND, decode_records
 from weir.state.store import OperatorStateStore
 from weir.storage.manifest import read_handle
 from weir.storage.store import CheckpointStore, store_for
 from weir.storage.writer import writer_factory
 from weir.worker.chain_output import ChainOutput, Targets
 from weir.worker.gates import InputGates, OutputGate
-from weir.worker.partitioners import make_partitioner
+from weir.worker.partitioners import ByKey, make_partitioner
 from weir.worker.ports import Inbox, Reporter, SnapshotThread, Transport
 from weir.worker.snapshotter import Snapshotter
 from weir.worker.subtask import ChainedOperator, Subtask
@@ -104,10 +107,15 @@ def _build(
     max_parallelism = dict(deploy.max_parallelism)
     gates: dict[int, OutputGate] = {}
     outputs: list[OutputGate] = []
+    exchange_of = {
+        id(edge): exchange for edge, exchange in zip(plan.graph.edges, plan.exchanges, strict=True)
+    }
     for edge, channels in zip(chain.out_edges, plan.outputs[head], strict=True):
         groups = max_parallelism[edge.target]
         partitioner = make_partitioner(edge, len(channels), groups, seed=slot_index)
-        gates[id(edge)] = OutputGate(channels, partitioner, transport, config.channels)
+        gates[id(edge)] = OutputGate(
+            channels, partitioner, transport, config.channels, exchange_of[id(edge)]
+        )
         outputs.append(gates[id(edge)])
     operators: dict[OperatorId, Operator] = {
         uid: plan.operator(uid).factory() for uid in chain.operators
@@ -128,7 +136,7 @@ def _build(
             operator=uid,
             allow_pickled_state=config.allow_pickled_state,
             allow_non_restored_state=config.allow_non_restored_state,
-            restored=restore.handles if restore else (),
+            restored=[h for h in restore.handles if h.handle.kind != KIND] if restore else (),
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
         )
         restored_bytes += state.restored_bytes
@@ -159,7 +167,23 @@ def _build(
         operators[uid].open(context)
         chained.append(ChainedOperator(subtask, operators[uid], state))
     assert head_output is not None
-    inputs = InputGates(plan.inputs[head], transport, config.channels)
+    exchanges = [exchange_of[id(edge)] for edge in chain.in_edges]
+    inputs = InputGates(plan.inputs[head], transport, config.channels, exchanges)
+    if (restore := restores.get(head)) is not None:
+        restored_bytes += _restore_backlog(
+            inputs,
+            restore,
+            [edge.selector for edge in chain.in_edges],
+            max_parallelism[chain.head],
+            chain.parallelism,
+            read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
+            pickles=config.allow_pickled_state,
+        )
+    in_order = [
+        channel.id
+        for channel in inputs.channels.values()
+        if not exchanges[channel.gate_index].may_be_overtaken
+    ]
     mode: CheckpointingMode = config.checkpoints.mode
     return (
         Subtask(
@@ -170,7 +194,9 @@ def _build(
             [edge.input_index for edge in chain.in_edges],
             outputs,
             head_output,
-            make_handler(tuple(inputs.channels), mode, config.checkpoints.alignment_timeout_ms)
+            make_handler(
+                tuple(inputs.channels), mode, config.checkpoints.alignment_timeout_ms, in_order
+            )
             if chain.in_edges
             else None,
             config=config,
@@ -180,6 +206,42 @@ def _build(
         ),
         restored_bytes,
     )
+
+
+def _restore_backlog(
+    inputs: InputGates,
+    restore: OperatorRestore,
+    selectors: Sequence[Any],
+    max_parallelism: int,
+    parallelism: int,
+    *,
+    read: Callable[[StateHandle], bytes],
+    pickles: bool,
+) -> int:
+    """Put the restored records that were under way to a subtask before all others; their bytes.
+
+    A handle with key groups holds records of other subtasks too, which are left out.
+    """
+    gate_indexes = {exchange.name: index for index, exchange in enumerate(inputs.exchanges)}
+    size = 0
+    for piece in restore.handles:
+        if piece.handle.kind != KIND:
+            continue
+        size += piece.handle.size
+        gate_index = gate_indexes[exchange_name(piece.handle.name)]
+        records = decode_records(read(piece.handle), piece.handle.name, pickles=pickles)
+        if piece.key_groups is not None:
+            by_key = ByKey(selectors[gate_index], max_parallelism, parallelism)
+            records = list(_of_subtask(records, by_key, restore.subtask.index))
+        inputs.restore(gate_index, records)
+    return size
+
+
+def _of_subtask(records: Iterable[Records], by_key: ByKey, index: int) -> Iterator[Records]:
+    for one in records:
+        for target, share in by_key.split(one.payload):
+            if target == index:
+                yield Records(share, len(share), one.size * len(share) // one.count)
 
 
 def _output(

@@ -5,10 +5,14 @@ channel is skipped and queues its elements. An *output gate* spreads batches ove
 one outgoing edge. A batch without credit waits in the channel's overdraft queue; as long as that is
 not empty the subtask takes no input, so the queue is bounded by the output of one slice.
 
+Records that were under way at an unaligned checkpoint are the *backlog* of the input gates after a
+restore: all of it is taken before anything that a channel delivers. A barrier may *overtake* the
+overdraft of an output gate; the caller then keeps the records that it passed.
+
 All of this belongs to the loop thread.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -18,9 +22,17 @@ from weir.channels.credit import ReceiverCredit, SenderCredit
 from weir.common.batch import Batch, can_concat, concat
 from weir.common.watermarks import Watermarks
 from weir.config import ChannelConfig
+from weir.graph.exchanges import Exchange
 from weir.graph.physical import Channel
-from weir.ids import ChannelId
-from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS, Element, Records, Watermark
+from weir.ids import ChannelId, CheckpointId
+from weir.protocol.elements import (
+    MAX_WATERMARK_MS,
+    MIN_WATERMARK_MS,
+    CheckpointBarrier,
+    Element,
+    Records,
+    Watermark,
+)
 from weir.worker.partitioners import Partitioner
 from weir.worker.ports import Transport
 
@@ -60,8 +72,14 @@ class InputGates:
     """All input channels of one subtask, polled fairly."""
 
     def __init__(
-        self, gates: Sequence[Sequence[Channel]], transport: Transport, config: ChannelConfig
+        self,
+        gates: Sequence[Sequence[Channel]],
+        transport: Transport,
+        config: ChannelConfig,
+        exchanges: Sequence[Exchange] = (),
     ) -> None:
+        """Prepare; ``exchanges``: those of the gates, without which no barrier overtakes."""
+        self.exchanges = exchanges
         self.gates = [
             [InputChannel(channel, i, config.credit_bytes) for channel in channels]
             for i, channels in enumerate(gates)
@@ -73,11 +91,43 @@ class InputGates:
         self._turn: deque[InputChannel] = deque()
         self._transport = transport
         self._live = len(self.channels)
+        self._backlog: deque[tuple[InputChannel, Records]] = deque()
 
     @property
     def all_ended(self) -> bool:
         """Whether every channel reached its end."""
         return self._live == 0
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether restored records are left, which come before all that is delivered."""
+        return bool(self._backlog)
+
+    def restore(self, gate_index: int, records: Iterable[Records]) -> None:
+        """Put records that were under way on a gate behind those that were restored before."""
+        first = self.gates[gate_index][0]  # Which of its channels they came on says nothing more.
+        self._backlog.extend((first, one) for one in records)
+
+    def backlog_of(self, gate_index: int) -> list[Records]:
+        """The restored records of a gate that were not taken yet, in order."""
+        return [one for channel, one in self._backlog if channel.gate_index == gate_index]
+
+    def queued_before(self, channel_id: ChannelId, checkpoint_id: CheckpointId) -> list[Records]:
+        """The records that are queued on a channel before this barrier; without it, all."""
+        queued: list[Records] = []
+        for element in self.channels[channel_id].queue:
+            if type(element) is Records:
+                queued.append(element)
+            elif type(element) is CheckpointBarrier and element.checkpoint_id == checkpoint_id:
+                break
+        return queued
+
+    def holds_barrier(self, channel_id: ChannelId, checkpoint_id: CheckpointId) -> bool:
+        """Whether the barrier of this checkpoint is queued on a channel."""
+        return any(
+            type(element) is CheckpointBarrier and element.checkpoint_id == checkpoint_id
+            for element in self.channels[channel_id].queue
+        )
 
     def deliver(self, channel_id: ChannelId, element: Element) -> None:
         """Queue an element that arrived."""
@@ -90,6 +140,8 @@ class InputGates:
 
     def poll(self, rows_max: int) -> tuple[InputChannel, Element] | None:
         """The next element of the channel whose turn it is; of a large batch, its first rows."""
+        if self._backlog:
+            return self._poll_backlog(rows_max)
         while self._turn:
             channel = self._turn.popleft()
             channel.ready = False
@@ -107,6 +159,13 @@ class InputGates:
             self._offer(channel)
             return channel, element
         return None
+
+    def _poll_backlog(self, rows_max: int) -> tuple[InputChannel, Element]:
+        channel, records = self._backlog.popleft()
+        if records.count > rows_max:
+            records, rest = _split(records, rows_max)
+            self._backlog.appendleft((channel, rest))
+        return channel, records
 
     def block(self, channel_id: ChannelId) -> None:
         """Take nothing more from this channel until it is unblocked."""
@@ -205,10 +264,14 @@ class OutputGate:
         partitioner: Partitioner,
         transport: Transport,
         config: ChannelConfig,
+        exchange: Exchange | None = None,
     ) -> None:
+        """Prepare; ``exchange``: the gate's, without which no barrier overtakes."""
         self.channels = [OutputChannel(channel, config.credit_bytes) for channel in channels]
+        self.exchange = exchange
         self.records_out = 0
         self._batches_waiting = 0  # In the overdraft queues of all channels.
+        self._barriers_waiting: Counter[CheckpointId] = Counter()  # The same.
         self._partitioner = partitioner
         self._transport = transport
         self._rows_max = config.batch_rows_max
@@ -240,7 +303,52 @@ class OutputGate:
         for channel in self.channels:
             self._send(channel, element)
 
+    @property
+    def may_be_overtaken(self) -> bool:
+        """Whether a barrier may overtake the records of this gate."""
+        return self.exchange is not None and self.exchange.may_be_overtaken
+
+    def is_waiting(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether the barrier of this checkpoint waits behind records without credit."""
+        return checkpoint_id in self._barriers_waiting
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[list[Records]]:
+        """Send every channel the barrier now, or leave it where it has gone already.
+
+        Shape: by channel, the waiting records that the barrier has passed. They stay in the queue
+        and are sent behind it.
+        """
+        waits = self.is_waiting(barrier.checkpoint_id)
+        return [self._pass(channel, barrier, waits=waits) for channel in self.channels]
+
+    def _pass(
+        self, channel: OutputChannel, barrier: CheckpointBarrier, *, waits: bool
+    ) -> list[Records]:
+        passed: list[Records] = []
+        for place, element in enumerate(channel.overdraft):
+            if type(element) is Records:
+                passed.append(element)
+            elif (
+                type(element) is CheckpointBarrier
+                and element.checkpoint_id == barrier.checkpoint_id
+            ):
+                del channel.overdraft[place]
+                self._forget_waiting(element.checkpoint_id)
+                break
+        else:
+            if waits:  # On other channels of the gate: this one had credit.
+                return []
+        self._transport.send(channel.id, barrier)
+        return passed
+
+    def _forget_waiting(self, checkpoint_id: CheckpointId) -> None:
+        self._barriers_waiting[checkpoint_id] -= 1
+        if not self._barriers_waiting[checkpoint_id]:
+            del self._barriers_waiting[checkpoint_id]
+
     def _send(self, channel: OutputChannel, element: Element) -> None:
+        if type(element) is CheckpointBarrier:
+            self._barriers_waiting[element.checkpoint_id] += 1
         channel.overdraft.append(element)
         self._flush(channel)
 
@@ -262,6 +370,8 @@ class OutputGate:
                 channel.bytes_out += element.size
             else:
                 queue.popleft()
+                if type(element) is CheckpointBarrier:
+                    self._forget_waiting(element.checkpoint_id)
             self._transport.send(channel.id, element)
 
     def _joined(self, channel: OutputChannel) -> Records:

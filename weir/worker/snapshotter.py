@@ -5,12 +5,16 @@ outcome comes back to the loop, which acknowledges or declines. A snapshot that 
 meanwhile gets neither: the coordinator has aborted its checkpoint already. The snapshot thread
 deletes the files of a cancelled or failed snapshot. A checkpoint without any state has nothing to
 write: its outcome goes to the inbox at once.
+
+A snapshot that is *open* completes later than its freeze: records under way are added to it as they
+come, and it is acknowledged when it was completed and all of them are written.
 """
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from weir.common.clock import Clock
 from weir.errors import StorageError
@@ -21,6 +25,8 @@ from weir.protocol.messages import Acknowledged, Declined, OperatorAck, Snapshot
 from weir.state.store import SnapshotPart
 from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter, WriterFactory
 from weir.worker.ports import Call, Inbox, Reporter, SnapshotThread
+
+Written = TypeVar("Written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,32 @@ class OperatorFreeze:
 
 @dataclass(slots=True)
 class _Running:
+    """One snapshot. All but ``writers`` and ``cancelled`` is the loop's own."""
+
+    chain: SubtaskId
+    checkpoint_id: CheckpointId
+    target: str | None
+    frozen: Sequence[OperatorFreeze]
+    metrics: SnapshotMetrics
+    sync_ns: int
+    started_ns: int
+    is_open: bool  # More records under way may be added.
     cancelled: bool = False
+    has_failed: bool = False
+    under_way: int = 0  # Works that the thread has not done yet.
+    unwritten_bytes: int = 0
+    states: Sequence[tuple[StateHandle, ...]] = ()  # By operator.
+    channels: list[StateHandle] = field(default_factory=list)
+    is_released: bool = False
     writers: list[StoredSnapshotWriter] = field(default_factory=list)
+
+    def release(self) -> None:
+        """End the sharing of state with the operators; once, on the loop."""
+        if not self.is_released:
+            self.is_released = True
+            for freeze in self.frozen:
+                for part in freeze.parts:
+                    part.release()
 
     def discard(self) -> None:
         """Delete the written files; on the snapshot thread."""
@@ -73,70 +103,165 @@ class Snapshotter:
         metrics: SnapshotMetrics,
         sync_ns: int,
         target: str | None = None,
+        *,
+        is_open: bool = False,
     ) -> None:
         """Write a chain's frozen state and acknowledge it; returns at once.
 
-        ``target`` is the directory of a savepoint, from its barrier; None: the job's own.
+        Args:
+            target: The directory of a savepoint, from its barrier; None: the job's own.
+            is_open: Acknowledge only after ``complete``; until then ``add`` may be called.
         """
-        running = self._running[chain, checkpoint_id] = _Running()
-        started = self._clock.monotonic_ns()
+        running = self._running[chain, checkpoint_id] = _Running(
+            chain, checkpoint_id, target, frozen, metrics, sync_ns,
+            started_ns=self._clock.monotonic_ns(), is_open=is_open,
+        )  # fmt: skip
 
-        def work() -> None:
-            outcome: list[tuple[StateHandle, ...]] | Exception
-            try:
-                reach("snapshot.write", subtask=str(chain), id=checkpoint_id)
-                outcome = [self._write(checkpoint_id, target, freeze, running) for freeze in frozen]
-            except Exception as error:
-                outcome = error
-                running.discard()
-            self._inbox.put(Call(lambda: settle(outcome)))
+        def write() -> list[tuple[StateHandle, ...]]:
+            reach("snapshot.write", subtask=str(chain), id=checkpoint_id)
+            return [self._write(freeze.subtask, freeze.parts, running) for freeze in frozen]
 
-        def settle(outcome: list[tuple[StateHandle, ...]] | Exception) -> None:
-            del self._running[chain, checkpoint_id]
-            for freeze in frozen:
-                for part in freeze.parts:
-                    part.release()
-            if running.cancelled:
-                if not isinstance(outcome, Exception):
-                    self._thread.submit(running.discard)
-                return
-            if isinstance(outcome, Exception):
-                self._decline(chain, checkpoint_id, outcome)
-                return
-            async_ms = (self._clock.monotonic_ns() - started) / 1e6
-            timed = replace(metrics, sync_ms=sync_ns / 1e6, async_ms=async_ms)
-            acks = tuple(
-                _ack(freeze.subtask, handles, timed if freeze.subtask == chain else plain(timed))
-                for freeze, handles in zip(frozen, outcome, strict=True)
-            )
-            self._reporter.report(Acknowledged(self._attempt, checkpoint_id, chain, acks))
+        def arrived(states: list[tuple[StateHandle, ...]]) -> None:
+            running.states = states
+            running.release()  # Records under way may be long in coming.
 
-        def plain(timed: SnapshotMetrics) -> SnapshotMetrics:
-            """The alignment belongs to the chain's head alone."""
-            return replace(timed, gates=(), bytes_processed_during_alignment=0)
-
+        work = self._work(running, write, arrived)
         if target is None and not any(freeze.parts for freeze in frozen):
             work()  # Waking the thread would cost more than all else of such a snapshot.
         else:  # Of a savepoint too: whether its directory is free is a look at the storage.
             self._thread.submit(work)
+
+    def add(
+        self, chain: SubtaskId, checkpoint_id: CheckpointId, part: SnapshotPart, size: int
+    ) -> None:
+        """Add records under way, of about ``size`` bytes, to an open snapshot of a chain's head.
+
+        Nothing is done for one that was cancelled or has failed.
+        """
+        running = self._running.get((chain, checkpoint_id))
+        if running is None or not running.is_open:
+            return
+        running.unwritten_bytes += size
+
+        def write() -> tuple[StateHandle, ...]:
+            reach("channels.write", subtask=str(chain), id=checkpoint_id)
+            return self._write(chain, [part], running)
+
+        def arrived(handles: tuple[StateHandle, ...]) -> None:
+            running.unwritten_bytes -= size
+            running.channels += handles
+
+        self._thread.submit(self._work(running, write, arrived))
+
+    def unwritten_bytes(self, chain: SubtaskId, checkpoint_id: CheckpointId) -> int:
+        """The size of the records that were added to a snapshot and wait to be written."""
+        running = self._running.get((chain, checkpoint_id))
+        return 0 if running is None else running.unwritten_bytes
+
+    def complete(
+        self, chain: SubtaskId, checkpoint_id: CheckpointId, metrics: SnapshotMetrics
+    ) -> None:
+        """Nothing more is added to an open snapshot, which has these figures now."""
+        running = self._running.get((chain, checkpoint_id))
+        if running is not None and running.is_open:
+            running.metrics = metrics
+            self._close(running)
+
+    def fail(self, chain: SubtaskId, checkpoint_id: CheckpointId, error: Exception) -> None:
+        """Decline the checkpoint: an open snapshot cannot be completed."""
+        running = self._running.get((chain, checkpoint_id))
+        if running is not None and running.is_open and not running.cancelled:
+            self._fail(running, error)
+            self._close(running)
 
     def cancel(self, chain: SubtaskId, checkpoint_id: CheckpointId) -> None:
         """Stop writing this snapshot, if it is being written, and do not acknowledge it."""
         running = self._running.get((chain, checkpoint_id))
         if running is not None:
             running.cancelled = True
+            if running.is_open:
+                self._close(running)
+
+    def _work(
+        self, running: _Running, write: Callable[[], Written], arrived: Callable[[Written], None]
+    ) -> Callable[[], None]:
+        """The work of writing something, whose outcome the loop settles."""
+        running.under_way += 1
+
+        def work() -> None:
+            outcome: Written | Exception
+            try:
+                outcome = write()
+            except Exception as error:
+                outcome = error
+                running.discard()
+            self._inbox.put(Call(lambda: settle(outcome)))
+
+        def settle(outcome: Written | Exception) -> None:
+            running.under_way -= 1
+            if not isinstance(outcome, Exception):
+                arrived(outcome)
+            elif not running.cancelled:
+                self._fail(running, outcome)
+                running.is_open = False
+            self._settle(running)
+
+        return work
+
+    def _close(self, running: _Running) -> None:
+        running.is_open = False
+        self._settle(running)
+
+    def _fail(self, running: _Running, error: Exception) -> None:
+        if not running.has_failed:
+            running.has_failed = True
+            self._decline(running.chain, running.checkpoint_id, error)
+
+    def _settle(self, running: _Running) -> None:
+        """Acknowledge or drop the snapshot, unless something of it is still to come."""
+        if running.is_open or running.under_way:
+            return
+        key = running.chain, running.checkpoint_id
+        if self._running.get(key) is not running:
+            return
+        del self._running[key]
+        running.release()
+        if running.cancelled or running.has_failed:
+            if any(writer.has_files for writer in running.writers):
+                self._thread.submit(running.discard)
+            return
+        self._acknowledge(running)
+
+    def _acknowledge(self, running: _Running) -> None:
+        chain = running.chain
+        async_ms = (self._clock.monotonic_ns() - running.started_ns) / 1e6
+        head = replace(
+            running.metrics,
+            sync_ms=running.sync_ns / 1e6,
+            async_ms=async_ms,
+            bytes_persisted_in_flight=sum(handle.size for handle in running.channels),
+        )
+        # The alignment and what was under way belong to the chain's head alone.
+        plain = replace(
+            head, gates=(), bytes_processed_during_alignment=0, bytes_persisted_in_flight=0
+        )
+        acks = tuple(
+            _ack(freeze.subtask, handles, tuple(running.channels), head)
+            if freeze.subtask == chain
+            else _ack(freeze.subtask, handles, (), plain)
+            for freeze, handles in zip(running.frozen, running.states, strict=True)
+        )
+        self._reporter.report(Acknowledged(self._attempt, running.checkpoint_id, chain, acks))
 
     def _write(
-        self,
-        checkpoint_id: CheckpointId,
-        target: str | None,
-        freeze: OperatorFreeze,
-        running: _Running,
+        self, subtask: SubtaskId, parts: Sequence[SnapshotPart], running: _Running
     ) -> tuple[StateHandle, ...]:
-        writer = self._writers(checkpoint_id, freeze.subtask, lambda: running.cancelled, target)
+        writer = self._writers(
+            running.checkpoint_id, subtask, lambda: running.cancelled, running.target
+        )
         running.writers.append(writer)
         handles: list[StateHandle] = []
-        for part in freeze.parts:
+        for part in parts:
             if running.cancelled:
                 raise SnapshotCancelled
             handles += part.write(writer)
@@ -149,7 +274,11 @@ class Snapshotter:
 
 
 def _ack(
-    subtask: SubtaskId, handles: tuple[StateHandle, ...], metrics: SnapshotMetrics
+    subtask: SubtaskId,
+    states: tuple[StateHandle, ...],
+    channels: tuple[StateHandle, ...],
+    metrics: SnapshotMetrics,
 ) -> OperatorAck:
-    size = sum(handle.size for handle in handles)
-    return OperatorAck(subtask, handles, replace(metrics, state_size=size, written_size=size))
+    size = sum(handle.size for handle in states)
+    sized = replace(metrics, state_size=size, written_size=size)
+    return OperatorAck(subtask, (*states, *channels), sized)

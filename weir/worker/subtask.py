@@ -12,6 +12,11 @@ A snapshot is one uninterrupted step on the loop: pending output is flushed, the
 forwarded, every operator's state is frozen. Records behind the barrier cannot slip in between,
 because the loop does no other work meanwhile. The snapshotter writes the frozen state.
 
+The barrier of an unaligned checkpoint acts when it is delivered, not when it reaches the head of
+its channel, also while back pressure holds the subtask or work is pending: a snapshot may be taken
+between any two steps. Records that it overtakes at inputs and outputs become part of the snapshot
+(``in_flight``).
+
 At the end of all input the operators see the last watermark and ``finish``, from the head on, each
 after the pending work of all of them is done. The subtask then stays (ENDED) and takes part in
 checkpoints until one that was taken after every subtask ended has completed, so that sinks commit
@@ -36,7 +41,7 @@ from weir.common.batch import Batch
 from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.fault_points import reach
-from weir.ids import AttemptNumber, CheckpointId, SubtaskId
+from weir.ids import AttemptNumber, ChannelId, CheckpointId, SubtaskId
 from weir.operators.base import Operator, Poll, SourceOperator
 from weir.protocol.alignment import (
     AbortRecording,
@@ -65,11 +70,12 @@ from weir.protocol.elements import (
     WatermarkIdle,
 )
 from weir.protocol.lifecycle import SubtaskStatus
-from weir.protocol.messages import Declined, SubtaskChanged, SubtaskMetrics
+from weir.protocol.messages import Declined, SnapshotMetrics, SubtaskChanged, SubtaskMetrics
 from weir.state.store import OperatorStateStore
 from weir.worker.alignment_metrics import AlignmentClock
 from weir.worker.chain_output import ChainOutput
 from weir.worker.gates import InputChannel, InputGates, OutputGate
+from weir.worker.in_flight import InFlight
 from weir.worker.ports import Reporter
 from weir.worker.slice_size import SliceSize
 from weir.worker.snapshotter import OperatorFreeze, Snapshotter
@@ -127,6 +133,10 @@ class Subtask:
         self._reporter = reporter
         self._snapshotter = snapshotter
         self.alignment = AlignmentClock(inputs.gates, clock)
+        self._in_flight = InFlight(
+            chain, inputs, outputs, self.alignment, snapshotter, config.channels,
+            pickles=config.allow_pickled_state,
+        )  # fmt: skip
         self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
         # Most operators never have pending work, or a timer. The last of the chain comes first: its
         # work makes room. Timers and window rows have a cost of their own, so a size of their own.
@@ -162,6 +172,35 @@ class Subtask:
         """Records taken in; for a source, emitted."""
         return self._records_in if self._source is None else self._head_output.records
 
+    # Input.
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether barriers may overtake its input, so that those that arrive are announced."""
+        return self._handler is not None and self._handler.overtakes
+
+    def deliver(self, channel_id: ChannelId, element: Element) -> None:
+        """Queue an element that arrived."""
+        self.inputs.deliver(channel_id, element)
+        if type(element) is Records:
+            self._in_flight.on_delivered(channel_id, element)
+
+    def announce(self, channel_id: ChannelId, element: Element) -> None:
+        """A barrier or end was just delivered: it may act before all that is queued before it.
+
+        Raises:
+            Exception: Raised by user code in a snapshot; the attempt cannot go on.
+        """
+        handler = self._handler
+        assert handler is not None
+        match element:
+            case CheckpointBarrier():
+                self._act(handler.on_announced(channel_id, element))
+            case EndOfInput():
+                self._act(handler.on_end_announced(channel_id))
+                for barrier in list(self._triggers.values()):
+                    self._act(handler.on_trigger(barrier))
+
     # Work.
 
     def step(self) -> Progress:
@@ -170,12 +209,13 @@ class Subtask:
         Raises:
             Exception: Raised by user code; the attempt cannot go on.
         """
+        self._in_flight.look_at_outputs()
+        if self._time_out_alignments():
+            return Progress.WORKED
         if self._is_held:
             return Progress.BACK_PRESSURED
-        if self.status is not SubtaskStatus.RUNNING:
+        if self.status is not SubtaskStatus.RUNNING or self._suspended_by is not None:
             return Progress.IDLE
-        if self._suspended_by is not None:
-            return Progress.WORKED if self._time_out_alignments() else Progress.IDLE
         if self._advance():
             return Progress.WORKED
         if self._input_done:
@@ -207,10 +247,10 @@ class Subtask:
 
     def next_timer_ms(self) -> int | None:
         """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
-        if self.status is not SubtaskStatus.RUNNING or self._is_held:
+        if self.status is not SubtaskStatus.RUNNING:
             return None
         due_ms = self.alignment.next_timeout_ms()
-        if self._suspended_by is None:
+        if self._suspended_by is None and not self._is_held:
             for operator in self._timed:
                 timer_ms = operator.next_timer_ms()
                 if timer_ms is not None and (due_ms is None or timer_ms < due_ms):
@@ -220,15 +260,15 @@ class Subtask:
     def _time_out_alignments(self) -> bool:
         due = self.alignment.take_timed_out()
         for checkpoint_id in due:
-            assert self._handler is not None  # It started the timer.
-            self._act(self._handler.on_alignment_timeout(checkpoint_id))
+            if self._handler is not None:
+                self._act(self._handler.on_alignment_timeout(checkpoint_id))
+            self._in_flight.time_out(checkpoint_id)
         return bool(due)
 
     def _fire_timers(self) -> bool:
         due = self.next_timer_ms()
         if due is None or due > (now := self._clock.now_ms()):
             return False
-        self._time_out_alignments()
         fired = False
         for operator in self._timed:
             if operator is self._source:
@@ -294,7 +334,8 @@ class Subtask:
                 channel.idle = True
                 self._advance_watermark()
             case CheckpointBarrier():
-                self.alignment.on_barrier(channel, element)
+                if element.checkpoint_id > self._snapshot_id:  # Else it has overtaken.
+                    self.alignment.on_barrier(channel, element)
                 reach("barrier.arrived", subtask=str(self.chain), id=element.checkpoint_id)
                 self._act(self._handler.on_barrier(channel.id, element))
             case CancelCheckpoint():
@@ -373,6 +414,8 @@ class Subtask:
             self._take_trigger(barrier)
             return
         self._triggers[barrier.checkpoint_id] = barrier
+        if self._handler is not None:
+            self._act(self._handler.on_trigger(barrier))
         if self._source is None or self.status is not SubtaskStatus.RUNNING:
             return
         if barrier.options.kind is CheckpointKind.STOP_DRAIN:
@@ -394,6 +437,7 @@ class Subtask:
     def on_aborted(self, checkpoint_id: CheckpointId) -> None:
         """A checkpoint was aborted: stop writing it, and release channels that wait for it."""
         self._snapshotter.cancel(self.chain, checkpoint_id)
+        self._in_flight.abort(checkpoint_id)
         self._triggers.pop(checkpoint_id, None)
         if self._handler is not None:
             self._act(self._handler.on_aborted(checkpoint_id))
@@ -435,8 +479,14 @@ class Subtask:
                     )
                 case StartAlignmentTimer(checkpoint_id, timeout_ms, triggered_at_ms):
                     self.alignment.start_timer(checkpoint_id, timeout_ms, triggered_at_ms)
-                case StartRecording() | StopRecording() | CompleteRecording() | AbortRecording():
-                    raise NotImplementedError("unaligned checkpoints are not available yet")
+                case StartRecording(checkpoint_id, channels):
+                    self._in_flight.start(checkpoint_id, channels)
+                case StopRecording(checkpoint_id, channel):
+                    self._in_flight.stop(checkpoint_id, channel)
+                case CompleteRecording(checkpoint_id):
+                    self._in_flight.finish(checkpoint_id)
+                case AbortRecording(checkpoint_id):
+                    self._in_flight.abort(checkpoint_id)
         if self._handler is not None:  # A source has no alignments.
             self.alignment.watch(self._handler.aligning)
 
@@ -447,9 +497,9 @@ class Subtask:
         for chained in self._operators:
             chained.operator.prepare_snapshot(checkpoint_id)
         is_running = self.status is SubtaskStatus.RUNNING
-        if is_running:  # No element follows the end of a channel.
-            for gate in self.outputs:
-                gate.broadcast(barrier)
+        # No element follows the end of a channel.
+        passed = self._in_flight.forward(barrier) if is_running else []
+        waiting = self._in_flight.gates_waiting(barrier) if is_running else []
         frozen = [
             OperatorFreeze(
                 chained.subtask,
@@ -464,17 +514,26 @@ class Subtask:
         self._triggers = {c: b for c, b in self._triggers.items() if c > checkpoint_id}
         if barrier.options.kind is CheckpointKind.STOP_SUSPEND and is_running:
             self._suspended_by = checkpoint_id
-        metrics = self.alignment.finish(
-            barrier,
-            unaligned=unaligned,
-            records=self.records_in,
-            watermark_ms=self._reached_watermark_ms,
-        )
+        records, watermark_ms = self.records_in, self._reached_watermark_ms
+        if unaligned:  # Its alignment lasts until the last barrier.
+            metrics = SnapshotMetrics(records=records, watermark_ms=watermark_ms)
+        else:
+            overtakes = bool(passed)
+            metrics = self.alignment.finish(
+                barrier, unaligned=overtakes, records=records, watermark_ms=watermark_ms
+            )
         sync_ns = self._clock.monotonic_ns() - started
         reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id)
+        is_open = unaligned or bool(passed) or bool(waiting)
         self._snapshotter.write(
-            self.chain, checkpoint_id, frozen, metrics, sync_ns, barrier.options.target
-        )
+            self.chain, checkpoint_id, frozen, metrics, sync_ns, barrier.options.target,
+            is_open=is_open,
+        )  # fmt: skip
+        timeout_ms = barrier.options.alignment_timeout_ms
+        if waiting and timeout_ms is not None:
+            self.alignment.start_timer(checkpoint_id, timeout_ms, barrier.triggered_at_ms)
+        if is_open:
+            self._in_flight.begin(barrier, metrics, passed, waiting, is_recording=unaligned)
 
     # Reports.
 

@@ -19,7 +19,7 @@ from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
 from weir.protocol.deployment import Deploy, StopProcess
-from weir.protocol.elements import Element
+from weir.protocol.elements import CheckpointBarrier, Element, EndOfInput
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     CheckpointAborted,
@@ -118,9 +118,13 @@ class Worker:
                 self._fail_all(error, {"lost_peer": peer})
 
     def _deliver(self, channel: ChannelId, element: Element) -> None:
+        if self._failed:
+            return  # The attempt is over: nothing is processed, and no barrier may act.
         subtask = self._receivers[channel]
-        subtask.inputs.deliver(channel, element)
+        subtask.deliver(channel, element)
         self._ready.add(subtask)
+        if subtask.is_overtaken and isinstance(element, CheckpointBarrier | EndOfInput):
+            self._guarded(lambda receiver: receiver.announce(channel, element), [subtask])
 
     def _obey(self, command: object) -> None:
         match command:
@@ -197,7 +201,8 @@ class Worker:
                 return None
             if progress is Progress.BACK_PRESSURED:
                 subtask.hold(started)
-                self._ready.wait(subtask, None)  # Credit lets it enter.
+                # Credit lets it enter, or a time-out of a barrier.
+                self._ready.wait(subtask, subtask.next_timer_ms())
                 continue
             subtask.release(started)
             if progress is Progress.WORKED:
@@ -240,8 +245,11 @@ class Worker:
         self.calling_since_ns = self._clock.monotonic_ns()
         self.calling = chain
 
-    def _guarded(self, action: Callable[[Subtask], None]) -> None:
-        for subtask in self.subtasks:
+    def _guarded(
+        self, action: Callable[[Subtask], None], subtasks: Sequence[Subtask] | None = None
+    ) -> None:
+        """Do something with these subtasks, which may call user code; None: with all."""
+        for subtask in self.subtasks if subtasks is None else subtasks:
             started = self._clock.monotonic_ns()
             subtask.release(started)  # Busy from now on; the next step may hold it again.
             self.calling_since_ns = started

@@ -116,6 +116,8 @@ class Driver:
         self.queues[channel].append(item)
         if isinstance(item, CheckpointBarrier):
             self.obey(self.handler.on_announced(channel, item))
+        elif isinstance(item, EndOfInput):
+            self.obey(self.handler.on_end_announced(channel))
         elif isinstance(item, int):
             for checkpoint_id, channels in self.open_recordings.items():
                 if channel in channels:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from tests.builders import handle, subtask
 from weir.errors import ProtocolError, RestoreError
+from weir.graph.exchanges import OVERTAKABLE, Exchange, old_receivers
 from weir.graph.key_groups import key_group_range
+from weir.graph.logical import Partitioning
 from weir.ids import KeyGroupRange, OperatorId, StateHandle, SubtaskId
 from weir.protocol.deployment import OperatorRestore, RestoredHandle
 from weir.protocol.restore import OperatorSnapshot, RestorePlan, RestoreTarget, plan_restore
@@ -186,23 +188,116 @@ def test_another_max_parallelism_that_was_set_is_refused() -> None:
     assert plan_restore(held, [target(1, max_parallelism=128)]).restores
 
 
-def test_in_flight_data_is_restored_to_the_subtask_it_was_under_way_to() -> None:
-    in_flight = handle("gate-0", kind="channel")
-    plan = plan_restore([snapshot((in_flight,), ())], [target(2)])
-    assert restored(plan) == {"count-0": [RestoredHandle(in_flight)]}
+SOURCE = OperatorId("source")
 
 
-def test_in_flight_data_keeps_every_operator_at_its_parallelism() -> None:
-    """Records under way to count were sent by the old number of sources."""
-    source = OperatorId("source")
+def exchange(partitioning: Partitioning = Partitioning.HASH) -> Exchange:
+    return Exchange("source>count.0/0", SOURCE, COUNT, partitioning)
+
+
+def under_way(
+    direction: str, number: int, partitioning: Partitioning = Partitioning.HASH
+) -> StateHandle:
+    """Records to ``count``: a part of its input, or what waited for that receiver's credit."""
+    name = f"{direction}/source>count.0/0/{number}"
+    return handle(name, kind="channel", mode=partitioning.value)
+
+
+def test_records_under_way_are_restored_to_the_subtask_that_they_were_under_way_to() -> None:
+    first, second, other = under_way("in", 0), under_way("in", 1), under_way("out", 1)
     held = [
-        snapshot((handle("gate-0", kind="channel"),)),
-        snapshot((listed("split", 0),), operator=source),
+        snapshot((under_way("out", 0),), (other,), operator=SOURCE),
+        snapshot((first, second), ()),
     ]
-    with pytest.raises(RestoreError, match=r"source from 1 to 2.*take a savepoint"):
-        plan_restore(held, [target(1), target(2, operator=source)])
-    with pytest.raises(RestoreError, match="source is gone"):
-        plan_restore(held, [target(1)], allow_non_restored_state=True)
+    plan = plan_restore(held, [target(2), target(2, operator=SOURCE)], [exchange()])
+    assert restored(plan) == {
+        "count-0": [RestoredHandle(h) for h in (first, second, under_way("out", 0))],
+        "count-1": [RestoredHandle(other)],
+    }
+
+
+def test_all_that_had_reached_a_receiver_comes_before_what_waited_at_a_sender() -> None:
+    """Two old receivers become one: each channel's own order is kept."""
+    held = [
+        snapshot((under_way("out", 0), under_way("out", 1)), operator=SOURCE),
+        snapshot((under_way("in", 0),), (under_way("in", 0),)),
+    ]
+    plan = plan_restore(held, [target(1), target(1, operator=SOURCE)], [exchange()])
+    names = [piece.handle.name for piece in restored(plan)["count-0"]]
+    assert names == [
+        "in/source>count.0/0/0", "in/source>count.0/0/0",
+        "out/source>count.0/0/0", "out/source>count.0/0/1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("new", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("old", [1, 2, 3, 4])
+@pytest.mark.parametrize("partitioning", sorted(OVERTAKABLE))
+def test_each_record_under_way_has_one_new_receiver(
+    partitioning: Partitioning, old: int, new: int
+) -> None:
+    """A keyed one may be read by several subtasks, of which only its owner keeps it."""
+    held = [
+        snapshot(*[(under_way("in", 0, partitioning),) for _ in range(old)], max_parallelism=10),
+    ]
+    plan = plan_restore(held, [target(new)], [exchange(partitioning)])
+    readers: dict[int, list[tuple[int, KeyGroupRange | None]]] = {i: [] for i in range(old)}
+    for index in range(new):
+        for i in old_receivers(partitioning, index, new, old, 10):
+            readers[i].append((index, None))
+    counted = Counter(
+        str(r.subtask) for r in plan.restores for piece in r.handles if piece.handle.kind
+    )
+    assert sum(counted.values()) == sum(map(len, readers.values()))
+    for i, read_by in readers.items():
+        if partitioning is Partitioning.HASH and old != new:
+            owned = key_group_range(10, old, i)
+            for group in range(owned.first, owned.last + 1):
+                owner = group * new // 10
+                assert owner in [index for index, _ in read_by]
+            own = [h.key_groups for r in plan.restores for h in r.handles]
+            assert own == [key_group_range(10, new, r.subtask.index)
+                           for r in plan.restores for _ in r.handles]  # fmt: skip
+        else:
+            assert len(read_by) == 1
+
+
+def test_senders_may_become_more_or_fewer() -> None:
+    held = [snapshot((under_way("in", 0),)), snapshot((listed("split", 0),), operator=SOURCE)]
+    plan = plan_restore(held, [target(1), target(3, operator=SOURCE)], [exchange()])
+    assert restored(plan)["count-0"] == [RestoredHandle(under_way("in", 0))]
+
+
+def test_records_under_way_keep_the_max_parallelism_of_a_receiver_without_state() -> None:
+    held = [
+        snapshot((under_way("out", 0),), operator=SOURCE),
+        OperatorSnapshot(COUNT, 2, 10, {}),
+    ]
+    targets = [target(3), target(1, operator=SOURCE)]
+    assert plan_restore(held, targets, [exchange()]).max_parallelism[COUNT] == 10
+    with pytest.raises(RestoreError, match="lower the parallelism to 10"):
+        plan_restore(held, [target(11), target(1, operator=SOURCE)], [exchange()])
+
+
+def test_records_under_way_on_an_exchange_that_is_gone_are_refused() -> None:
+    held = [snapshot((under_way("in", 0),))]
+    for allowed in (False, True):
+        with pytest.raises(RestoreError, match=r"does not have, or runs in one chain.*savepoint"):
+            plan_restore(held, [target(1)], [], allow_non_restored_state=allowed)
+
+
+def test_records_under_way_on_an_exchange_of_another_kind_are_refused() -> None:
+    held = [snapshot((under_way("in", 0, Partitioning.REBALANCE),))]
+    with pytest.raises(RestoreError, match="from source to count, which was rebalance and is hash"):
+        plan_restore(held, [target(1)], [exchange()])
+
+
+def test_records_under_way_from_subtask_to_subtask_stay_where_they_are() -> None:
+    held = [snapshot((under_way("in", 0, Partitioning.RESCALE),))]
+    only = [exchange(Partitioning.RESCALE)]
+    assert restored(plan_restore(held, [target(1)], only))
+    with pytest.raises(RestoreError, match="a rescale exchange cannot bring to 2 subtasks"):
+        plan_restore(held, [target(2)], only)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +307,10 @@ def test_in_flight_data_keeps_every_operator_at_its_parallelism() -> None:
         handle(kind="operator", mode="scattered"),
         handle(kind="operator"),
         handle(kind="other"),
+        handle("in/source>count.0/0/0", kind="channel"),
+        handle("in/source>count.0/0/0", kind="channel", mode="sideways"),
+        handle("over/source>count.0/0/0", kind="channel", mode="hash"),
+        handle("in", kind="channel", mode="hash"),
     ],
 )
 def test_a_handle_that_no_rule_covers_is_an_error(broken: StateHandle) -> None:

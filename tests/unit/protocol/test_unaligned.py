@@ -276,8 +276,18 @@ def test_a_channel_that_ended_or_is_blocked_delivers_nothing() -> None:
 
 
 def overtaking_handlers() -> st.SearchStrategy[Callable[[list[ChannelId]], BarrierHandler]]:
-    return st.sampled_from(
-        [UnalignedBarrierHandler, lambda channels: TimeoutBarrierHandler(channels, 50)]
+    """Of both kinds, with none, some or all channels in order."""
+    return st.builds(
+        lambda is_timed, places: (
+            lambda channels: make_handler(
+                channels,
+                CheckpointingMode.EXACTLY_ONCE,
+                50 if is_timed else 0,
+                [channel for place, channel in enumerate(channels) if place in places],
+            )
+        ),
+        st.booleans(),
+        st.one_of(st.just(set()), st.sets(st.integers(0, 3))),
     )
 
 
@@ -336,6 +346,81 @@ def test_without_timers_the_timeout_handler_cuts_as_the_aligned_one(
     driver.run(schedule)
     assert driver.cuts == {n: records_before(streams, n) for n in barrier_ids(streams)}
     assert driver.recorded == {}
+
+
+@given(streams_with_barriers(), schedules("timeout"), st.sets(st.integers(0, 3)), st.booleans())
+def test_nothing_is_recorded_on_a_channel_in_order(
+    streams: Streams, schedule: Schedule, places: set[int], is_timed: bool
+) -> None:
+    in_order = {channel for place, channel in enumerate(streams) if place in places}
+    exactly = CheckpointingMode.EXACTLY_ONCE
+    handler = make_handler(list(streams), exactly, 50 if is_timed else 0, in_order)
+    streams = one_at_a_time(streams)
+    driver = Driver(handler, streams)
+    driver.run(schedule)
+    for action in driver.log:
+        if isinstance(action, StartRecording):
+            assert in_order.isdisjoint(action.channels)
+    assert driver.cuts.keys() == barrier_ids(streams)
+
+
+# Channels in order -------------------------------------------------------------------------------
+
+
+def test_a_barrier_overtakes_once_the_channels_in_order_have_theirs() -> None:
+    handler = UnalignedBarrierHandler([A, B, C], [C])
+    assert handler.on_announced(A, barrier(1)) == []
+    assert handler.on_announced(C, barrier(1)) == []  # Behind records, which it must not overtake.
+    assert handler.on_barrier(A, barrier(1)) == [BlockChannel(A)]
+    assert handler.on_barrier(C, barrier(1)) == [
+        unaligned_snapshot(1),
+        start(1, B),
+        UnblockChannels((A,)),
+    ]
+    assert handler.on_announced(B, barrier(1)) == [stop(1, B), complete(1)]
+
+
+def test_the_end_of_the_last_channel_in_order_lets_a_barrier_overtake() -> None:
+    handler = UnalignedBarrierHandler([A, B, C], [B, C])
+    handler.on_announced(A, barrier(1))
+    assert handler.on_barrier(B, barrier(1)) == [BlockChannel(B)]
+    assert handler.on_end_announced(C) == []
+    assert handler.on_end_of_input(C) == [
+        unaligned_snapshot(1),
+        start(1, A),
+        UnblockChannels((B,)),
+        stop(1, A),
+        complete(1),
+    ]
+
+
+def test_a_time_out_waits_for_the_channels_in_order() -> None:
+    handler = TimeoutBarrierHandler([A, B, C], 50, [C])
+    assert handler.on_announced(C, barrier(1)) == []
+    assert handler.on_announced(A, barrier(1)) == [timer(1)]
+    assert handler.on_alignment_timeout(CheckpointId(1)) == []
+    assert handler.on_barrier(C, barrier(1))[0] == unaligned_snapshot(1)
+
+
+def test_a_time_out_is_forgotten_with_its_checkpoint() -> None:
+    handler = TimeoutBarrierHandler([A, B], 50, [B])
+    handler.on_announced(A, barrier(1))
+    handler.on_alignment_timeout(CheckpointId(1))
+    handler.on_aborted(CheckpointId(1))
+    assert handler.on_barrier(B, barrier(2)) == [BlockChannel(B), timer(2)]
+
+
+def test_an_end_that_is_queued_ends_the_recording() -> None:
+    handler = UnalignedBarrierHandler([A, B, C])
+    assert handler.on_end_announced(B) == []
+    assert handler.on_announced(A, barrier(1)) == [
+        unaligned_snapshot(1),
+        start(1, A, B, C),
+        stop(1, A),
+        stop(1, B),
+    ]
+    assert handler.on_end_announced(C) == [stop(1, C), complete(1)]
+    assert handler.on_end_of_input(B) == []
 
 
 # Which handler -----------------------------------------------------------------------------------

@@ -145,6 +145,15 @@ def test_version_1_is_read() -> None:
     assert load(json.dumps(older).encode()) == manifest(inline())
 
 
+def test_a_checkpoint_with_records_under_way_needs_a_weir_that_knows_them() -> None:
+    """One without them is written as before, so that the Weir before this one reads it."""
+    in_flight = replace(inline(), kind="channel", name="in/a>b.0/0/0", mode="hash")
+    written = manifest(inline(), in_flight)
+    assert json.loads(dump(written))["version"] == 3
+    assert load(dump(written)) == written
+    assert json.loads(dump(manifest(inline())))["version"] == 2
+
+
 def test_a_savepoints_manifest_comes_back_as_it_was() -> None:
     written = manifest(
         inline(), kind=CheckpointKind.SAVEPOINT, location="/s/one", source_records={"a": 7},

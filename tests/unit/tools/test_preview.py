@@ -15,6 +15,7 @@ import pytest
 
 from weir.cli import preview as command
 from weir.common import Duration
+from weir.common.batch import Batch
 from weir.common.row import Row
 from weir.common.typeinfo import TypeInformation, Types
 from weir.common.watermark import WatermarkStrategy
@@ -27,22 +28,24 @@ from weir.datastream import (
 from weir.datastream.connectors import NumberSequenceSource
 from weir.datastream.execution import CapturedJob, ExecutionOptions, capturing, overriding
 from weir.errors import RestoreError, UserError
+from weir.graph.exchanges import exchanges_of, input_name
 from weir.graph.key_groups import key_group, key_group_range
-from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
+from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
 from weir.local.cluster import run_in_process
 from weir.operators.sinks import CollectSink
 from weir.protocol.deployment import Versions
-from weir.protocol.elements import MIN_WATERMARK_MS, CheckpointKind
+from weir.protocol.elements import MIN_WATERMARK_MS, CheckpointKind, Records
 from weir.protocol.events import CheckpointSettled, JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import OperatorAck
 from weir.protocol.wire import from_wire, to_wire
+from weir.state.channel_state import ChannelPart
 from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from weir.state.store import OperatorStateStore
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, OperatorSummary, dump, load
-from weir.storage.store import CheckpointStore, store_for
+from weir.storage.store import CheckpointStore, checksum_of, store_for
 from weir.storage.writer import StoredSnapshotWriter
 from weir.tools.restore_preview import (
     NOT_DECLARED,
@@ -757,3 +760,79 @@ def test_the_job_of_the_checkpoint_is_found_among_several() -> None:
     assert choose_job([other, job], manifest) is job
     with pytest.raises(UserError, match="several jobs"):
         choose_job([other, other], manifest)
+
+
+# Records under way -----------------------------------------------------------------------------
+
+
+def unaligned_checkpoint(program: Program, root: Path, to: str, *values: int) -> None:
+    """The program's checkpoint with these values under way to an operator's first subtask."""
+    manifest = checkpoint(program, root)
+    graph = program.captured().graph
+    (exchange,) = [e for e in exchanges_of(graph) if e.target == to]
+    batch = Batch.of_rows(list(values))
+    part = ChannelPart(
+        input_name(exchange, 0),
+        exchange,
+        [Records(batch, len(batch), batch.size)],
+        frame_bytes_max=1 << 20,
+        pickles=False,
+    )
+    first = SubtaskId(OperatorId(to), 0)
+    writer = StoredSnapshotWriter(
+        store_for(str(root)), JOB, AttemptNumber(1), ONE, first,
+        inline_max=None, cancelled=lambda: False,
+    )  # fmt: skip
+    acks = tuple(
+        replace(ack, handles=(*ack.handles, *part.write(writer))) if ack.subtask == first else ack
+        for ack in manifest.acks
+    )
+    store_for(str(root)).put(JobLayout(JOB).manifest(ONE), dump(replace(manifest, acks=acks)))
+
+
+ONE_KEYED = Program({"one": Keyed({"x": ("value", LONG)})})
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_records_under_way_restore_at_any_parallelism(parallelism: int, tmp_path: Path) -> None:
+    """Each is given to the subtask of its key, whose state would refuse it elsewhere."""
+    unaligned_checkpoint(ONE_KEYED, tmp_path, "one", *range(100, 120))
+    after = Program({"one": Keyed({"x": ("value", LONG)}, parallelism=parallelism)})
+    assert previewed(after, tmp_path).would_restore
+    assert restored(after, tmp_path) == (JobStatus.FINISHED, "")
+    stored = {("one", "x", key): 7 for key in KEYS}
+    assert {**stored, **{("one", "x", key): None for key in range(100, 120)}} == FOUND
+
+
+def test_records_under_way_on_an_exchange_that_is_gone_are_foretold_and_refused(
+    tmp_path: Path,
+) -> None:
+    unaligned_checkpoint(ONE_KEYED, tmp_path, "one", 1, 2)
+    between = Program({"new": Keyed(), "one": Keyed({"x": ("value", LONG)})})
+    preview = previewed(between, tmp_path)
+    status, cause = restored(between, tmp_path)
+    assert not preview.would_restore
+    assert status is JobStatus.FAILED
+    (problem,) = preview.problems
+    assert "records under way on an exchange which the pipeline does not have" in problem
+    assert problem in cause
+
+
+def test_records_under_way_that_are_damaged_fail_the_restore(tmp_path: Path) -> None:
+    """The bytes are what their handle says, and still no records: a hostile or broken writer's."""
+    unaligned_checkpoint(ONE_KEYED, tmp_path, "one", 1, 2)
+    path = JobLayout(JOB).manifest(ONE)
+    manifest = load(store_for(str(tmp_path)).read(path), path)
+    assert isinstance(manifest, Manifest)
+
+    def cut(handle: StateHandle) -> StateHandle:
+        if handle.kind != "channel":
+            return handle
+        data = (handle.inline or b"")[:-7]
+        return replace(handle, inline=data, size=len(data), checksum=checksum_of(data))
+
+    acks = tuple(replace(ack, handles=tuple(map(cut, ack.handles))) for ack in manifest.acks)
+    store_for(str(tmp_path)).put(path, dump(replace(manifest, acks=acks)))
+    status, cause = restored(ONE_KEYED, tmp_path)
+    assert status is JobStatus.FAILED
+    assert "records under way in in/numbers>one.0/0/0 cannot be restored: it is cut short" in cause

@@ -10,10 +10,12 @@ from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.gate_harness import FakeTransport, channel, records
 from weir.common.batch import Batch
 from weir.config import ChannelConfig, CheckpointConfig, CheckpointingMode, JobConfig
+from weir.graph.exchanges import Exchange
 from weir.graph.key_groups import key_group_range
-from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId
+from weir.graph.logical import Partitioning
+from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId, OperatorId
 from weir.operators.base import Operator, OperatorContext, Poll, SourceOperator
-from weir.protocol.elements import Element
+from weir.protocol.elements import CheckpointBarrier, Element, EndOfInput
 from weir.protocol.messages import Acknowledged, Declined, SubtaskChanged
 from weir.protocol.unaligned import make_handler
 from weir.state.store import OperatorStateStore
@@ -180,7 +182,9 @@ class SubtaskHarness:
         alignment_timeout_ms: int | None = None,
         clock: ManualClock | None = None,
         credit_bytes: int = 1_000,
+        partitionings: tuple[Partitioning, Partitioning] = (Partitioning.HASH, Partitioning.HASH),
     ) -> None:
+        """Prepare; ``partitionings``: of the input and of the output."""
         self.clock = clock or ManualClock()
         self.granted = 0
         self.reports = Reports()
@@ -197,7 +201,13 @@ class SubtaskHarness:
         config = JobConfig(checkpoints=checkpoints, channels=bounds)
         self.operator = Passing()
         operator: Operator = source or head or self.operator
-        gate = OutputGate([channel(100)], First(), self.transport, config.channels)
+        exchanges = [
+            Exchange(f"{source}>{target}.0/0", OperatorId(source), OperatorId(target), partitioning)
+            for source, target, partitioning in zip(
+                ("up", "op"), ("op", "down"), partitionings, strict=True
+            )
+        ]
+        gate = OutputGate([channel(100)], First(), self.transport, config.channels, exchanges[1])
         output = ChainOutput(Targets(gates=[gate]))
         ctx = context(output, self.clock, checkpointing=checkpointing, keyed=head is not None)
         chain = [ChainedOperator(ctx.subtask, operator, ctx.state)]
@@ -211,7 +221,8 @@ class SubtaskHarness:
             ctx.output = output = ChainOutput(Targets(chained=[(behind, 0)]))
         operator.open(ctx)
         ends = [] if source else [[channel(i) for i in range(channels)]]
-        inputs = InputGates(ends, self.inputs_transport, config.channels)
+        inputs = InputGates(ends, self.inputs_transport, config.channels, exchanges[: len(ends)])
+        in_order = () if exchanges[0].may_be_overtaken else tuple(inputs.channels)
         self.subtask = Subtask(
             ctx.subtask,
             ATTEMPT,
@@ -220,7 +231,9 @@ class SubtaskHarness:
             [0],
             [gate],
             output,
-            None if source else make_handler(tuple(inputs.channels), mode, alignment_timeout_ms),
+            None
+            if source
+            else make_handler(tuple(inputs.channels), mode, alignment_timeout_ms, in_order),
             config=config,
             clock=self.clock,
             reporter=self.reports,
@@ -238,9 +251,16 @@ class SubtaskHarness:
     def give(self, channel_index: int, *elements: Element | str) -> None:
         """Let elements arrive and process all that may be processed; text stands for a record."""
         for element in elements:
-            arriving = records(element) if isinstance(element, str) else element
-            self.subtask.inputs.deliver(ChannelId(channel_index), arriving)
+            self.bring(channel_index, element)
         self.settle()
+
+    def bring(self, channel_index: int, *elements: Element | str) -> None:
+        """Let elements arrive, and process nothing."""
+        for element in elements:
+            arriving = records(element) if isinstance(element, str) else element
+            self.subtask.deliver(ChannelId(channel_index), arriving)
+            if self.subtask.is_overtaken and isinstance(arriving, CheckpointBarrier | EndOfInput):
+                self.subtask.announce(ChannelId(channel_index), arriving)
 
     def settle(self) -> None:
         while self.subtask.step() is Progress.WORKED:

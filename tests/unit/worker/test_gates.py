@@ -11,10 +11,12 @@ from tests.unit.worker.gate_harness import FakeTransport, channel, records
 from weir.common.batch import Batch
 from weir.config import ChannelConfig
 from weir.errors import ChannelError
-from weir.ids import ChannelId
+from weir.graph.exchanges import Exchange
+from weir.graph.logical import Partitioning
+from weir.ids import ChannelId, CheckpointId, OperatorId
 from weir.protocol.elements import EndOfInput, Records, Watermark
 from weir.worker.gates import InputGates, OutputGate
-from weir.worker.partitioners import Broadcast, First
+from weir.worker.partitioners import Broadcast, First, RoundRobin
 
 A, B = ChannelId(0), ChannelId(1)
 SMALL = ChannelConfig(
@@ -219,3 +221,73 @@ def test_a_single_record_larger_than_a_frame_still_goes() -> None:
     gate, transport = output_gate(config=config)
     gate.emit(Batch.of_rows(["y" * 1_000]))
     assert transport.taken(0) == [["y" * 1_000]]
+
+
+# Barriers that overtake, and records that were restored.
+
+
+def overtakable_gate(channels: int) -> tuple[OutputGate, FakeTransport]:
+    transport = FakeTransport()
+    ends = [channel(i) for i in range(channels)]
+    exchange = Exchange("a>b.0/0", OperatorId("a"), OperatorId("b"), Partitioning.REBALANCE)
+    return OutputGate(ends, RoundRobin(channels, 0), transport, SMALL, exchange), transport
+
+
+def test_a_barrier_passes_all_that_waits_for_credit() -> None:
+    gate, transport = overtakable_gate(2)
+    for row in range(6):
+        gate.emit(Batch.of_rows(["x" * 200 if row < 2 else row]))
+    passed = gate.overtake(barrier(1))
+    assert [[one.payload.rows for one in of_channel] for of_channel in passed] == [
+        [[2], [4]],
+        [[3], [5]],
+    ]
+    assert transport.taken(0)[1:] == [barrier(1)]
+    assert transport.taken(1)[1:] == [barrier(1)]
+    gate.granted(0, gate.channels[0].bytes_out)
+    assert transport.taken(0) == [[2, 4]]  # Joined, behind the barrier.
+
+
+def test_a_barrier_that_waits_leaves_its_place_and_passes_only_what_is_before_it() -> None:
+    """On the channel that has credit it is gone already, and is not sent again."""
+    gate, transport = overtakable_gate(2)
+    for row in ("x" * 200, 1, 2):
+        gate.emit(Batch.of_rows([row]))
+    gate.broadcast(barrier(1))
+    gate.emit(Batch.of_rows([3]))
+    gate.emit(Batch.of_rows([4]))
+    assert gate.is_waiting(CheckpointId(1))
+    assert transport.taken(1) == [[1], barrier(1), [3]]
+    passed = gate.overtake(barrier(1))
+    assert [[one.payload.rows for one in of_channel] for of_channel in passed] == [[[2]], []]
+    assert transport.taken(0)[1:] == [barrier(1)]
+    assert transport.taken(1) == []
+    assert not gate.is_waiting(CheckpointId(1))
+    gate.granted(0, gate.channels[0].bytes_out)
+    assert transport.taken(0) == [[2, 4]]
+
+
+def test_a_barrier_no_longer_waits_once_it_is_sent() -> None:
+    gate, transport = overtakable_gate(1)
+    gate.emit(Batch.of_rows(["x" * 200]))
+    gate.emit(Batch.of_rows([1]))
+    gate.broadcast(barrier(1))
+    gate.broadcast(barrier(2))
+    assert gate.is_waiting(CheckpointId(1))
+    gate.granted(0, gate.channels[0].bytes_out)
+    assert transport.taken(0)[1:] == [[1], barrier(1), barrier(2)]
+    assert not gate.is_waiting(CheckpointId(1))
+    assert not gate.is_waiting(CheckpointId(2))
+
+
+def test_restored_records_come_in_order_and_in_slices_before_all_others() -> None:
+    transport = FakeTransport()
+    gates = InputGates([[channel(0)], [channel(1)]], transport, SMALL)
+    gates.restore(1, [records(1, 2, 3), records(4)])
+    gates.restore(0, [records(5)])
+    gates.deliver(A, records("new"))
+    assert [one.payload.rows for one in gates.backlog_of(0)] == [[5]]
+    assert polled(gates, rows_max=2) == [
+        (B, [1, 2]), (B, [3]), (B, [4]), (A, [5]), (A, ["new"]),
+    ]  # fmt: skip
+    assert not gates.has_backlog

@@ -72,6 +72,10 @@ class Harness:
         frozen = [OperatorFreeze(HEAD, parts), OperatorFreeze(subtask("tail-0"), tail)]
         self.snapshotter.write(HEAD, ONE, frozen, SnapshotMetrics(gates=(GATE,)), sync_ns=2_000_000)
 
+    def open(self, *parts: Part) -> None:
+        frozen = [OperatorFreeze(HEAD, parts), OperatorFreeze(subtask("tail-0"), ())]
+        self.snapshotter.write(HEAD, ONE, frozen, SnapshotMetrics(), sync_ns=0, is_open=True)
+
 
 def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_heads() -> None:
     harness = Harness()
@@ -175,3 +179,83 @@ def test_cancelling_what_is_not_being_written_does_nothing() -> None:
     harness.write(Part("a"))
     harness.thread.run()
     assert harness.reports.acknowledged == [1]
+
+
+# Open snapshots, to which records under way are added.
+
+
+def test_an_open_snapshot_is_acknowledged_when_it_is_complete_and_written() -> None:
+    harness = Harness()
+    harness.open(Part("a"))
+    harness.snapshotter.add(HEAD, ONE, Part("under way"), 10)
+    assert harness.snapshotter.unwritten_bytes(HEAD, ONE) == 10
+    harness.thread.run()
+    assert harness.snapshotter.unwritten_bytes(HEAD, ONE) == 0
+    harness.snapshotter.add(HEAD, ONE, Part("more"), 10)
+    harness.snapshotter.complete(HEAD, ONE, SnapshotMetrics(gates=(GATE,), unaligned=True))
+    assert harness.reports.acknowledged == []
+    harness.thread.run()
+    (acknowledged,) = harness.reports
+    head, tail = acknowledged.operators
+    assert [handle.name for handle in head.handles] == ["a", "under way", "more"]
+    assert (head.metrics.state_size, head.metrics.bytes_persisted_in_flight) == (1, 2)
+    assert (head.metrics.unaligned, head.metrics.gates) == (True, (GATE,))
+    assert (tail.metrics.bytes_persisted_in_flight, tail.metrics.gates) == (0, ())
+
+
+def test_an_open_snapshot_without_anything_is_acknowledged_at_once() -> None:
+    harness = Harness()
+    harness.open()
+    assert harness.reports == []
+    harness.snapshotter.complete(HEAD, ONE, SnapshotMetrics())
+    assert harness.reports.acknowledged == [1]
+    assert not harness.thread.waiting
+
+
+def test_records_that_cannot_be_written_decline_the_checkpoint_at_once() -> None:
+    harness = Harness()
+    harness.open(Part("a"))
+    harness.snapshotter.add(HEAD, ONE, Part("under way", fails=True), 10)
+    harness.thread.run()
+    assert harness.reports.declined == [(1, "checkpoint_async_exception")]
+    harness.snapshotter.add(HEAD, ONE, Part("more"), 10)
+    assert not harness.thread.waiting
+    harness.snapshotter.complete(HEAD, ONE, SnapshotMetrics())
+    harness.thread.run()
+    assert harness.reports.acknowledged == []
+    assert len(harness.reports) == 1
+    assert harness.store.list() == []
+
+
+def test_a_second_failure_declines_nothing_more() -> None:
+    harness = Harness()
+    harness.open(Part("a", fails=True))
+    harness.snapshotter.add(HEAD, ONE, Part("under way", fails=True), 10)
+    harness.thread.run()
+    assert harness.reports.declined == [(1, "checkpoint_async_exception")]
+
+
+def test_an_open_snapshot_that_is_cancelled_leaves_no_file_and_releases_its_state() -> None:
+    harness, part = Harness(), Part("a")
+    harness.open(part)
+    harness.snapshotter.add(HEAD, ONE, Part("under way"), 10)
+    harness.thread.run()
+    assert harness.store.list() != []
+    assert part.released == 1  # It is written.
+    harness.snapshotter.cancel(HEAD, ONE)
+    harness.thread.run()
+    assert (harness.reports, part.released) == ([], 1)
+    assert harness.store.list() == []
+    harness.snapshotter.complete(HEAD, ONE, SnapshotMetrics())
+    assert harness.reports == []
+
+
+def test_an_open_snapshot_that_fails_is_declined_once() -> None:
+    harness = Harness()
+    harness.open(Part("a"))
+    harness.thread.run()
+    for _ in range(2):
+        harness.snapshotter.fail(HEAD, ONE, StorageError("too slow"))
+    harness.thread.run()
+    assert harness.reports.declined == [(1, "checkpoint_async_exception")]
+    assert harness.store.list() == []
