@@ -35,11 +35,13 @@ class Lines:
 
     def behind(self, checkpoint_id: CheckpointId | None) -> Iterator[CheckpointId]:
         """A checkpoint and those of its job that it builds on, newest first."""
+        newest = checkpoint_id
         while checkpoint_id is not None:
             manifest = self._store.written.get((self._job_id, checkpoint_id))
             if manifest is None:
                 return  # Another job's.
-            yield checkpoint_id
+            if newest is not None and checkpoint_id <= newest:
+                yield checkpoint_id  # Else it was triggered later, and its manifest written before.
             checkpoint_id = manifest.parent_id
 
     def covered(self, checkpoint_id: CheckpointId | None) -> dict[int, int]:

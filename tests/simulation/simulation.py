@@ -545,6 +545,7 @@ class Simulation:
         has_ended = self._is_stopped or (self.is_done and cluster is self._newest)
         if has_ended and self.control is not None:
             # A managed driver posts the job's end last, once no I/O is under way.
+            self.control.lost(self._links[cluster])
             self.control.end(JobStatus.FINISHED)
         elif cluster is self._newest and self._ended_by is None:
             self._launch_soon(cluster)
