@@ -17,6 +17,7 @@ from checkpoints.verdict.causes import (
     writing,
 )
 from checkpoints.verdict.facts import Ack, Facts, Key, Stall, Times, name_of, share
+from checkpoints.verdict.overtaking import against_waiting
 from checkpoints.verdict.result import Finding, Verdict
 from checkpoints.verdict.starvation import cpu_wait, is_starved
 from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blame, trace
@@ -159,6 +160,8 @@ def _numbers(facts: Facts, last: Key, parts: dict[Part, float]) -> str:
     for part in (Part.REPORT, Part.FINALIZE):
         if parts[part] >= TOGETHER_MS:
             text += f", {part.value} {duration(parts[part])}"
+    if facts.times.in_flight_bytes:
+        text += f"; {size(facts.times.in_flight_bytes)} of records that barriers overtook were kept"
     return f"{text}."
 
 
@@ -239,6 +242,8 @@ def _of_travel(facts: Facts, last: Key) -> Finding:
     if finding.clause:
         if others := _others(facts, last, worst):
             finding = of_two(finding, of_blame(facts, others[0], Tense.PAST), Tense.PAST)
+        if worst.blame.why in (Why.BUSY, Why.NEIGHBOUR):
+            finding.advice += against_waiting(facts, worst.hop.receiver)
         named = () if worst.blame.why is Why.STARVED else finding.culprits
         clause = of_channel(channel, worst.channel, named)
         finding.clause = f"{finding.clause}; {clause}"

@@ -137,7 +137,7 @@ class Ack:
     start_delay_ms: float
     alignment_ms: float
     sync_ms: float
-    async_ms: float
+    async_ms: float  # Without what passed before an overtaking barrier was in on all channels.
     state_bytes: int
     written_bytes: int
     records: int  # Since the attempt began.
@@ -221,6 +221,8 @@ class Times:
     now_ms: int
     settled_at_ms: int | None = None
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    is_aligned: bool = False  # Whether its barriers waited behind records, without a time-out.
+    in_flight_bytes: int = 0  # Of records that barriers overtook.
     duration_ms: float | None = None
     reason: FailureReason | None = None
     cause: str = ""

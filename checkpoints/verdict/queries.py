@@ -26,6 +26,7 @@ from controlplane.base import clock
 from jobs.models import Attempt, Worker
 from jobs.models import Edge as EdgeRow
 from jobs.models import Operator as OperatorRow
+from weir.config import CheckpointingMode
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
 
@@ -87,6 +88,9 @@ def _times(
         now_ms=now_ms,
         settled_at_ms=None if settled is None else clock.to_ms(settled),
         kind=CheckpointKind(checkpoint.kind),
+        is_aligned=config.get("mode") == CheckpointingMode.EXACTLY_ONCE
+        and config.get("alignment_timeout_ms") is None,
+        in_flight_bytes=checkpoint.in_flight_bytes,
         duration_ms=checkpoint.duration_ms,
         reason=FailureReason(checkpoint.reason) if checkpoint.reason else None,
         cause=checkpoint.cause,
@@ -133,6 +137,7 @@ def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
             aligned=Max("alignment_ms", filter=is_head),
             sync=Max("sync_ms", filter=is_head),
             rest=Max("async_ms", filter=is_head),
+            overlapping=Max("alignment_ms", filter=is_head & Q(unaligned=True), default=0.0),
             state=Sum("state_bytes"),
             written=Sum("written_bytes"),
             taken=Max("records", filter=is_head),
@@ -145,7 +150,8 @@ def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
             start_delay_ms=row["start"],
             alignment_ms=row["aligned"],
             sync_ms=row["sync"],
-            async_ms=row["rest"],
+            # An unaligned snapshot is written while barriers are still to come.
+            async_ms=max(0.0, row["rest"] - row["overlapping"]),
             state_bytes=row["state"],
             written_bytes=row["written"],
             records=row["taken"],

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from checkpoints.verdict.facts import Aligning, Facts, Key, key_of, name_of, share
+from checkpoints.verdict.overtaking import against_waiting
 from checkpoints.verdict.result import Finding, LateChannel
 from checkpoints.verdict.starvation import is_starved
 from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame
@@ -169,6 +170,8 @@ def _of_root(facts: Facts, blamed: Blame, root: _Root, tense: Tense) -> Finding:
     if not finding.clause:
         finding.clause = _of_state(facts, root.key, tense)
         finding.culprits = finding.culprits or [name]
+    if blamed.why in (Why.BUSY, Why.NEIGHBOUR):
+        finding.advice += against_waiting(facts, root.key)
     finding.advice = finding.advice or _advice(facts, root)
     keys = dict.fromkeys([*root.way, *blamed.way])
     finding.path = [hop(facts, key) for key in keys]

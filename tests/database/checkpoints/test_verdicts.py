@@ -13,6 +13,7 @@ from checkpoints.verdict.facts import CpuWait
 from controlplane.base import clock
 from jobs.models import Subtask
 from tests import builders as protocol
+from tests import factories
 from tests.database.checkpoints.line import Line
 from tests.database.controlplane.moved_clock import MovedClock
 from tests.database.jobs import builders as jobs
@@ -225,6 +226,36 @@ def test_what_was_said_before_settling_is_said_after_it(line: Line) -> None:
     doing = [text for text in before.because if text.startswith(told)]
     assert len(doing) == 2
     assert set(doing) <= set(after.because)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("mode", "timeout_ms", "is_aligned"),
+    [
+        ("exactly_once", None, True),
+        ("exactly_once", 0, False),
+        ("exactly_once", 500, False),
+        ("at_least_once", None, False),
+    ],
+)
+def test_the_settings_say_whether_barriers_wait_for_records(
+    mode: str, timeout_ms: int | None, is_aligned: bool
+) -> None:
+    config = {"mode": mode, "alignment_timeout_ms": timeout_ms}
+    checkpoint = factories.checkpoint(factories.job(checkpoint_config=config), 1)
+    assert queries.facts_of(checkpoint).times.is_aligned is is_aligned
+
+
+@pytest.mark.django_db
+def test_an_unaligned_snapshot_is_not_called_slow_to_write_while_barriers_are_to_come() -> None:
+    checkpoint = factories.checkpoint(factories.job(), 1, in_flight_bytes=7_000)
+    took = {"start_delay_ms": 10.0, "alignment_ms": 2_000.0, "async_ms": 2_030.0}
+    factories.acknowledge(checkpoint, "sink", 0, unaligned=True, **took)
+    factories.acknowledge(checkpoint, "sink", 1, **took)
+    facts = queries.facts_of(checkpoint)
+    assert facts.times.in_flight_bytes == 7_000
+    assert (facts.acks["sink", 0].left_ms, facts.acks["sink", 0].async_ms) == (2_010.0, 30.0)
+    assert facts.acks["sink", 1].async_ms == 2_030.0, "its barriers were in before it began"
 
 
 def test_the_number_of_queries_is_fixed(
