@@ -18,6 +18,7 @@ from rich.console import Console
 from tests.benchmarks import (
     alert_rules,
     api,
+    back_pressure,
     bandwidth,
     control_plane,
     dashboard,
@@ -47,6 +48,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "checkpoints": throughput.checkpoints,
     "saturation": saturation.saturation,
     "event-time": event_time.event_time,
+    "back-pressure": back_pressure.back_pressure,
     "pause": pause.pause,
     "bandwidth": bandwidth.bandwidth,
     "encryption": encryption.encryption,

@@ -53,6 +53,7 @@ def run_job(
     *listeners: Listener,
     storage: Path | None = None,
     interval_ms: int | None = None,
+    alignment_timeout_ms: int | None = None,
     spare_slots: int = 0,
     channels: ChannelConfig | None = None,
     parallelism: int = PARALLELISM,
@@ -65,7 +66,9 @@ def run_job(
         name="benchmark",
         parallelism=parallelism,
         checkpoints=CheckpointConfig(
-            interval_ms=interval_ms, storage=None if storage is None else str(storage)
+            interval_ms=interval_ms,
+            storage=None if storage is None else str(storage),
+            alignment_timeout_ms=alignment_timeout_ms,
         ),
         restart=RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0),
         spare_slots=spare_slots,
