@@ -28,7 +28,7 @@ from weir.cli.preview import own_output
 from weir.cli.uri import absolute
 from weir.common.tracebacks import without_own_frames
 from weir.datastream.execution import CapturedJob, ExecutionOptions
-from weir.errors import ConfigError, JobFailedError, UserError, WeirError
+from weir.errors import ConfigError, UserError, WeirError
 from weir.graph.physical import ExecutionGraph
 from weir.protocol.lifecycle import JobStatus
 from weir.tools.checkpoint_modes import MODES, Mode, modes_named
@@ -67,7 +67,11 @@ def run(arguments: Namespace) -> int:
     Raises:
         UserError: The arguments or the pipeline are wrong; nothing ran.
     """
-    modes = MODES if arguments.modes is None else modes_named(arguments.modes.split(","))
+    modes = (
+        MODES
+        if arguments.modes is None
+        else modes_named([name.strip() for name in arguments.modes.split(",")])
+    )
     storage = _storage(arguments.storage, arguments.master)
     bundle = None if arguments.html is None else plotly_bundle()
     if arguments.html is not None and not arguments.html.absolute().parent.is_dir():
@@ -130,7 +134,7 @@ class _Trial:
         """
         given = self._given
         with TemporaryDirectory(prefix="weir-compare-modes-", dir=storage) as root:
-            first = self._capture(Path(root, "first"))
+            first = self._capture(Path(root, "first"), _explain_rest)
             interval_ms = given.interval or first.config.checkpoints.interval_ms or INTERVAL_MS
             self._check(first, modes, interval_ms)
             measured: dict[str, list[RunFigures]] = {mode.name: [] for mode in modes}
@@ -158,8 +162,13 @@ class _Trial:
             modes=tuple(combine(m.name, m.title, measured[m.name]) for m in modes),
         )
 
-    def _capture(self, directory: Path) -> CapturedJob:
-        """The pipeline's only job, with its files below ``directory``."""
+    def _capture(
+        self, directory: Path, explain: Callable[[Exception], None] = lambda error: None
+    ) -> CapturedJob:
+        """The pipeline's only job, with its files below ``directory``.
+
+        ``explain`` gets an exception that the script raised after its job.
+        """
         options = ExecutionOptions(
             parallelism=self._given.parallelism,
             parameters=pipeline_parameters(self._given),
@@ -167,9 +176,7 @@ class _Trial:
             storage=str(directory / "checkpoints"),
             output=str(directory / "output"),
         )
-        jobs = capture_pipeline(
-            self._given.pipeline, self._script, options, explain=lambda error: None
-        )
+        jobs = capture_pipeline(self._given.pipeline, self._script, options, explain=explain)
         if len(jobs) > 1:
             names = ", ".join(repr(job.config.name) for job in jobs)
             raise UserError(f"the script runs several jobs, {names}; only one can be compared")
@@ -219,7 +226,7 @@ class _Trial:
                 result = self._submit.execute(job.graph, config, options)
             if result.history.status is JobStatus.CANCELED and not meter.is_enough():
                 raise _InterruptedError
-        except JobFailedError as error:
+        except WeirError as error:  # The other modes may do better.
             failure = without_own_frames(str(error))
         finally:
             self._submit.unlisten(meter.on_event)
@@ -242,6 +249,12 @@ def _runner() -> ModuleType:
 def _without_prints() -> Iterator[None]:
     with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
         yield
+
+
+def _explain_rest(error: Exception) -> None:
+    """Tell once that only the job is compared, not what the script does with its result."""
+    _say(explained(error).rstrip())
+    _say("weir: the script raised this after its job, whose result it does not get here; go on")
 
 
 def _say(text: str) -> None:

@@ -16,7 +16,8 @@ from weir.common import WatermarkStrategy
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import BlackHoleSink, NumberSequenceSource
 
-KEYS = 10_000
+# More than a batch has rows: the sum cannot combine any before they are sent.
+KEYS = 100_000
 ROWS_PER_SECOND = 30_000  # That each subtask of the sink takes.
 NUMBERS = 10**12  # More than any run reaches.
 
