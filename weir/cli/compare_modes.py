@@ -267,12 +267,13 @@ Cell = Callable[[ModeFigures], str]
 
 
 def _rate(spread: Spread | None) -> str:
+    return "-" if spread is None else formats.rate(spread.median)
+
+
+def _range(spread: Spread | None) -> str:
     if spread is None:
         return "-"
-    text = formats.rate(spread.median)
-    if spread.least == spread.most:
-        return text
-    return f"{text} ({formats.rate(spread.least)} to {formats.rate(spread.most)})"
+    return f"{formats.rate(spread.least)} / {formats.rate(spread.most)}"
 
 
 def _three(values: Percentiles | None, last: float | None = None) -> str:
@@ -306,6 +307,7 @@ def _counted(count: Callable[[ModeFigures], int]) -> Cell:
 ROWS: tuple[tuple[str, Cell], ...] = (
     ("records/s out of sources", lambda m: _rate(m.source_records_per_s)),
     ("records/s into the chains of sinks", lambda m: _rate(m.sink_records_per_s)),
+    ("… least / most of the rounds", lambda m: _range(m.sink_records_per_s)),
     ("checkpoints completed", _counted(lambda m: m.completed)),
     ("… of them unaligned", _counted(lambda m: m.unaligned)),
     ("checkpoints failed", _counted(lambda m: m.failed)),

@@ -30,7 +30,6 @@ body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 68re
 body {{ padding: 0 1rem; }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
 th, td {{ padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #ddd; }}
-th, td {{ white-space: nowrap; }}
 th:first-child, td:first-child {{ text-align: left; }}
 .chart {{ height: 24rem; }}
 </style>

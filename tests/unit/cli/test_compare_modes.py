@@ -7,11 +7,13 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from weir.cli import compare_modes
 from weir.cli.arguments import parser
 from weir.cli.mode_page import make_figures, plotly_bundle, write_page
+from weir.datastream.connectors import ParquetSink
 from weir.errors import ConfigError, UserError
 from weir.tools.checkpoint_modes import MODES
 
@@ -138,6 +140,7 @@ def test_the_table_has_a_column_for_each_mode_and_rounds_alternate(
     assert re.split(r"\s{2,}", lines[1].strip()) == ["no checkpoints", "aligned for 50 ms"]
     cells = {cell[0]: cell[1:] for line in lines[3:] if (cell := re.split(r"\s{2,}", line.strip()))}
     assert cells["runs failed"] == ["0 of 2", "0 of 2"]
+    assert len(cells["… least / most of the rounds"]) == 2
     assert cells["checkpoints completed"][0] == "-"
     assert int(cells["checkpoints completed"][1]) >= 2
     assert "script" not in said.out.replace("slow </script> sink", "")
@@ -197,6 +200,29 @@ def test_a_script_of_several_jobs_is_refused(tmp_path: Path) -> None:
     build = text[text.index("source =") :]
     with pytest.raises(UserError, match=r"several jobs, .*only one can be compared"):
         compare(pipeline(tmp_path, text + build))
+
+
+def test_a_sink_whose_files_cannot_go_elsewhere_is_refused(tmp_path: Path) -> None:
+    own = """
+    class Own(ParquetSink):
+        def moved_below(self, directory):
+            return super(ParquetSink, self).moved_below(directory)
+    """
+    text = dedent(PIPELINE).replace("ParquetSink(HERE", "Own(HERE")
+    text = text.replace("env = Stream", dedent(own) + "\nenv = Stream")
+    with pytest.raises(ConfigError, match=rf"^Own writes files to {tmp_path}/output and cannot"):
+        compare(pipeline(tmp_path, text))
+    assert not (tmp_path / "output").exists()
+
+
+def test_a_moved_sink_keeps_its_settings_and_the_given_one_its_place(tmp_path: Path) -> None:
+    schema = pa.schema({"number": pa.int64()})
+    given = ParquetSink(tmp_path / "here", rows_per_file=7, schema=schema)
+    moved = given.moved_below(str(tmp_path / "there"))
+    assert isinstance(moved, ParquetSink)
+    assert (moved.commits_to, moved.rows_per_file) == (str(tmp_path / "there"), 7)
+    assert moved.schema is schema
+    assert given.commits_to == str(tmp_path / "here")
 
 
 def test_a_script_that_raises_before_its_job_shows_its_own_frames(
