@@ -144,7 +144,8 @@ def test_the_table_has_a_column_for_each_mode_and_rounds_alternate(
     assert cells["checkpoints completed"][0] == "-"
     assert int(cells["checkpoints completed"][1]) >= 2
     assert "script" not in said.out.replace("slow </script> sink", "")
-    assert len(lines) == 3 + len(compare_modes.ROWS)  # No printed number.
+    assert len(lines) == 3 + len(compare_modes.ROWS)
+    assert re.findall(r"^\d+$", said.out + said.err, re.MULTILINE) == []  # The sink's lines.
 
 
 def test_a_mode_that_fails_is_told_and_the_others_run(
