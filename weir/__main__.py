@@ -77,6 +77,10 @@ def _dispatch(arguments: Namespace) -> int:
             from weir.cli import compare
 
             return compare.run(arguments)
+        case "compare-modes":
+            from weir.cli import compare_modes
+
+            return compare_modes.run(arguments)
         case "checkpoints":
             from weir.cli import checkpoints
 

@@ -13,6 +13,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h)?")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
 _STATE_ROWS = 20
 _SAVEPOINT_TIMEOUT = "10min"
+_MODE_SECONDS, _MODE_TIMEOUT = 20, "200ms"
 _JOB_HELP = "the job's directory in its checkpoint storage: STORAGE/JOB"
 
 _RUN_EPILOG = """\
@@ -120,6 +121,31 @@ exit codes:
   2  the arguments are wrong
 """
 
+_COMPARE_MODES_EPILOG = """\
+examples:
+  weir compare-modes pipeline.py
+  weir compare-modes pipeline.py --seconds 30 --rounds 3 --html modes.html
+  weir compare-modes pipeline.py --modes aligned,unaligned --interval 500ms --json
+  weir compare-modes pipeline.py --master spark://host:7077 --storage /shared/trials
+
+Runs the pipeline once in every mode, one run after the other: without checkpoints (none), aligned,
+at-least-once, unaligned, and timeout: aligned first, unaligned once --timeout has passed since the
+trigger. A job that does not end by itself is cancelled after --seconds. Each run is a new job
+without state of its own, with checkpoints and file output in a directory of its own that is deleted
+afterwards; what the pipeline's functions do outside of Weir they do in every run. Lines of
+print() are dropped. Rates leave out the first fifth of a run.
+
+"barrier to sinks" is the time from the trigger until a sink's subtask had its last barrier. Where
+barriers are aligned a record takes as long; unaligned ones overtake the records, whose latency is
+then not measured.
+
+exit codes:
+  0    every run finished, or was cancelled after its time
+  1    a run failed; its cause is printed
+  2    the arguments or the pipeline are wrong; nothing ran
+  130  Ctrl-C
+"""
+
 _CHECKPOINTS_EPILOG = """\
 examples:
   weir checkpoints /shared/checkpoints                      all jobs
@@ -166,6 +192,7 @@ def parser() -> ArgumentParser:
     _add_checkpoints(commands)
     _add_inspect(commands)
     _add_compare(commands)
+    _add_compare_modes(commands)
     return whole
 
 
@@ -397,6 +424,67 @@ def _add_compare(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
         help=f"differences to print (default {_STATE_ROWS})",
     )
     compare.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _add_compare_modes(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+    modes = _command(
+        commands,
+        "compare-modes",
+        "run a pipeline in every mode of checkpoints and compare",
+        _COMPARE_MODES_EPILOG,
+    )
+    modes.add_argument("pipeline", help="a script, or the name of an importable module")
+    modes.add_argument(
+        "--master", help="as in weir run; in-process: without Spark, in this process"
+    )
+    modes.add_argument("--parallelism", type=positive, metavar="N", help="subtasks per operator")
+    modes.add_argument(
+        "--modes",
+        metavar="A,B,...",
+        help="only these modes: none, aligned, at-least-once, unaligned, timeout",
+    )
+    modes.add_argument(
+        "--seconds",
+        type=positive,
+        default=_MODE_SECONDS,
+        metavar="N",
+        help=f"cancel a run after so many seconds (default {_MODE_SECONDS})",
+    )
+    modes.add_argument(
+        "--rounds",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="run every mode so many times, in alternating order, since machines are noisy "
+        "(default 1)",
+    )
+    modes.add_argument(
+        "--interval",
+        type=duration_ms,
+        metavar="TIME",
+        help="time between checkpoints (default: the pipeline's own, or 1s)",
+    )
+    modes.add_argument(
+        "--timeout",
+        type=duration_ms,
+        default=_MODE_TIMEOUT,
+        metavar="TIME",
+        help=f"time-out of the mode timeout (default {_MODE_TIMEOUT})",
+    )
+    modes.add_argument(
+        "--storage",
+        metavar="DIR",
+        help="make the runs' directories below DIR, which all machines of the job must reach "
+        "(default: the temporary directory of this machine)",
+    )
+    modes.add_argument(
+        "--allow-pickled-state",
+        action="store_true",
+        help="as in weir run: let the pipeline pickle state and records that are no data",
+    )
+    modes.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts to FILE")
+    _add_arguments_of_pipeline(modes)
+    modes.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def _add_checkpoints(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:

@@ -6,6 +6,7 @@ after that the environment is empty again, as in Flink.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from weir.datastream.transformation import End, OperatorFactory, Transformation,
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.bad_records import FAIL, make_policy
+from weir.operators.sinks.pending_commits import Sink
 from weir.operators.sources import CollectionSource
 from weir.operators.sources.split_source import Source, tells_event_time
 from weir.operators.sources.split_time import SourceWatermarkFactory
@@ -309,6 +311,17 @@ class StreamExecutionEnvironment:
         """Add an operator to the pipeline; for the stream classes, not for users."""
         self._transformations.append(transformation)
         return transformation
+
+    def placed(self, sink: Sink) -> Sink:
+        """The sink, told to write its files where the options of this run say; for streams.
+
+        Raises:
+            ConfigError: The sink writes files and cannot write them elsewhere.
+        """
+        output = execution.current_options().output
+        if output is None:
+            return sink
+        return sink.moved_below(os.path.join(output, str(len(self._transformations))))
 
     def _build(self, config: JobConfig) -> JobGraph:
         return build_graph(

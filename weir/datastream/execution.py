@@ -20,6 +20,10 @@ from weir.ids import JobId
 _RUNNER = "weir.spark.submit"  # Imported by name: this package lies below it.
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
     """The options that a script is started with; None leaves the setting to the script."""
@@ -40,6 +44,10 @@ class ExecutionOptions:
     allow_pickled_state: bool | None = None
     # The job may be ended once a collecting sink delivered this many records; None: never.
     collect_limit: int | None = None
+    # File sinks write to directories of their own below this one, not to where the script says.
+    output: str | None = None
+    # Asked between two steps of the job; once it says so, the job is cancelled.
+    is_enough: Callable[[], bool] = field(default=_never, repr=False)
 
     def over(self, config: JobConfig) -> JobConfig:
         """The script's settings, overridden by these options.

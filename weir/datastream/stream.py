@@ -431,6 +431,8 @@ class DataStream:
         return stream
 
     def _sink(self, name: str, sink: Any) -> "DataStreamSink":
+        if isinstance(sink, Sink):
+            sink = self._environment.placed(sink)
         made = Transformation(
             name,
             _Always(sink.create_operator_factory()),

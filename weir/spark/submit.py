@@ -146,7 +146,9 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         restore_from=request,
         emit=emit,
         collect=deliveries.collect,
-        is_enough=lambda: limit is not None and len(deliveries.collected) >= limit,
+        is_enough=lambda: (
+            (limit is not None and len(deliveries.collected) >= limit) or options.is_enough()
+        ),
         managed=managed,
         secrets=given,
     )

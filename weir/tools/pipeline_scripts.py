@@ -14,7 +14,7 @@ from weir.errors import UserError, WeirError
 
 def run_pipeline(name: str, script: Path | None) -> None:
     """Run a script, or the module of this name; its exceptions pass through."""
-    with _as_python_would(script):
+    with as_python_would(script):
         if script is not None:
             runpy.run_path(str(script), run_name="__main__")
         else:
@@ -31,7 +31,7 @@ def find_script(pipeline: str) -> Path | None:
     if path.is_file():
         return path
     if all(part.isidentifier() for part in pipeline.split(".")):
-        with _as_python_would(None):
+        with as_python_would(None):
             try:
                 if importlib.util.find_spec(pipeline) is not None:
                     return None
@@ -61,7 +61,7 @@ def no_job_ran(name: str) -> str:
 
 
 @contextmanager
-def _as_python_would(script: Path | None) -> Iterator[None]:
+def as_python_would(script: Path | None) -> Iterator[None]:
     """``sys.argv`` and ``sys.path`` as they are under ``python script`` or ``python -m module``."""
     argv, path = sys.argv, list(sys.path)
     if script is not None:

@@ -59,7 +59,8 @@ def test_wrong_arguments_are_refused_with_advice(
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "savepoint", "stop", "preview", "checkpoints", "inspect", "compare"]
+    "command",
+    ["run", "savepoint", "stop", "preview", "checkpoints", "inspect", "compare", "compare-modes"],
 )
 def test_help_shows_examples_and_exit_codes(
     command: str, capsys: pytest.CaptureFixture[str]

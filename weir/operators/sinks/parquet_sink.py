@@ -36,6 +36,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -103,6 +104,11 @@ class ParquetSink(Sink):
     @property
     def commits_to(self) -> str:
         return self.path
+
+    def moved_below(self, directory: str) -> Sink:
+        moved = copy(self)
+        moved.path = os.path.abspath(directory)
+        return moved
 
     def create_operator_factory(self) -> Callable[[], Operator]:
         return partial(ParquetSinkOperator, self.path, self.rows_per_file, self.schema)

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from weir.errors import ProtocolError
+from weir.errors import ConfigError, ProtocolError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator
 
@@ -30,6 +30,19 @@ class Sink(ABC):
     def commits_to(self) -> str | None:
         """The directory of committed files, which a rollback withdraws; None: there are none."""
         return None
+
+    def moved_below(self, directory: str) -> "Sink":
+        """The same sink, committing to ``directory`` instead: for a run that is only a trial.
+
+        Raises:
+            ConfigError: It commits files and has no way to commit them elsewhere.
+        """
+        if self.commits_to is None:
+            return self
+        raise ConfigError(
+            f"{type(self).__name__} writes files to {self.commits_to} and cannot be told to write "
+            "them elsewhere; it has to override moved_below()"
+        )
 
     @abstractmethod
     def create_operator_factory(self) -> Callable[[], Operator]:
