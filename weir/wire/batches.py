@@ -7,7 +7,7 @@ what an older version does not know, and each version reads what an older one ma
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -21,6 +21,7 @@ from weir.protocol.driver_messages import (
     DriverCommand,
     DriverEvent,
     EventBatch,
+    JobPlanned,
     NumberedCommand,
 )
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
@@ -28,7 +29,7 @@ from weir.protocol.messages import RecordAborted, SubtaskMetrics
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
-VERSION_MIN, VERSION_MAX = 1, 4
+VERSION_MIN, VERSION_MAX = 1, 5
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 # Of a request: the version that it is written in, at first the highest that the driver speaks.
 # Of an answer: the highest that the control plane speaks.
@@ -41,10 +42,12 @@ READ: Mapping[int, Mirrors] = {
     2: _EXACT,
     3: _EXACT,
     4: _EXACT,
+    5: _EXACT,
 }
-# Fields that a version brought, by the messages that have them.
+# Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a.
 _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
     4: {SubtaskMetrics: frozenset({"bad_records", "cpu_wait_ms"})},
+    5: {JobPlanned: frozenset({"restart.ends_on_repeated_error"})},
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {
@@ -109,7 +112,18 @@ def _without(fields: Mapping[str, frozenset[str]], event: bytes) -> bytes:
     unknown = fields.get(msgspec.json.decode(read[TYPE_KEY], type=str))
     if unknown is None:
         return event
-    return ENCODER.encode({name: value for name, value in read.items() if name not in unknown})
+    return ENCODER.encode(_stripped(read, unknown))
+
+
+def _stripped(read: dict[str, msgspec.Raw], unknown: Collection[str]) -> dict[str, msgspec.Raw]:
+    """The fields of an object without the unknown ones, its objects' own among them."""
+    stripped = {name: value for name, value in read.items() if name not in unknown}
+    for name in unknown:
+        outer, is_inner, inner = name.partition(".")
+        if is_inner and outer in stripped:
+            value = msgspec.json.decode(stripped[outer], type=dict[str, msgspec.Raw])
+            stripped[outer] = msgspec.Raw(ENCODER.encode(_stripped(value, {inner})))
+    return stripped
 
 
 def encode_applied(applied: BatchApplied) -> bytes:

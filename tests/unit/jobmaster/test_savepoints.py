@@ -54,13 +54,14 @@ class Running:
         parallelism: int = 2,
         restore: RestoreRequest | None = None,
         interval_ms: int | None = 50,
+        rate: int = RATE,
         **settings: Any,
     ) -> None:
         self.output = root / output
         env = StreamExecutionEnvironment.get_execution_environment()
         env.set_parallelism(parallelism).set_max_parallelism(16)
         numbers = env.from_source(
-            NumberSequenceSource(1, N, rows_per_second=RATE),
+            NumberSequenceSource(1, N, rows_per_second=rate),
             WatermarkStrategy.no_watermarks(),
             "numbers",
         ).uid("numbers")
@@ -212,7 +213,7 @@ def test_a_stopped_job_goes_on_as_itself_without_checkpoints_by_the_clock(tmp_pa
 
 
 def test_a_drained_job_has_committed_all_that_it_had_read(tmp_path: Path) -> None:
-    job = Running(tmp_path).after(3)
+    job = Running(tmp_path, rate=RATE // 10).after(3)  # It is not at its end by itself.
     job.stopped(tmp_path / "one", DRAIN)
     drained = job.rows
     assert 0 < len(drained) < N

@@ -81,6 +81,9 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
     if version >= 4:
         (counted,) = (e for e in written["events"] if e["type"] == "SubtaskMetrics")
         assert (counted.pop("bad_records"), counted.pop("cpu_wait_ms")) == (0, 0)
+    if version >= 5:
+        (planned,) = (e for e in written["events"] if e["type"] == "JobPlanned")
+        assert planned["restart"].pop("ends_on_repeated_error") is True
     assert written == json.loads(recorded("events"))
 
 
@@ -95,7 +98,7 @@ def test_commands_of_the_version_before_are_read_and_written_as_then(version: in
 
 
 def test_the_lower_of_both_highest_versions_is_written() -> None:
-    assert [batches.agreed(theirs) for theirs in (0, 1, 2, 3, 4, 99)] == [None, 1, 2, 3, 4, 4]
+    assert [batches.agreed(theirs) for theirs in (0, 1, 4, 5, 99)] == [None, 1, 4, 5, 5]
 
 
 def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
