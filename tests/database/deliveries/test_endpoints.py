@@ -22,11 +22,11 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 
-URL = "https://8.8.8.8/hook?token=abc"
+URL = "https://8.8.8.8/hook?token=a-word-of-ours"
 GIVEN: dict[str, dict[str, Any]] = {
     "webhook": {"url": URL},
     "cloudevents": {"url": URL},
-    "alertmanager": {"url": URL, "authorization": "Bearer xyz"},
+    "alertmanager": {"url": URL, "authorization": "Bearer a-word-of-theirs"},
     "alertmanager_webhook": {"url": URL},
     "pagerduty": {"url": URL, "routing_key": "0123456789"},
     "slack": {"url": URL},
@@ -46,7 +46,7 @@ def test_each_kind_is_stored_with_its_secrets_sealed(kind: str, settings: Settin
     endpoint, secret = endpoints.create(None, kind, {"name": kind, **GIVEN[kind]})
     assert (secret is not None) is (kind in ("webhook", "cloudevents"))
     row = Endpoint.objects.get(pk=endpoint.pk)
-    for text in ("abc", "xyz", "0123456789", secret or "abc"):
+    for text in ("a-word-of-ours", "a-word-of-theirs", "0123456789", secret or "a-word-of-ours"):
         assert text.encode() not in bytes(row.sealed)
     sealed = sealing.unseal(row)
     assert sealed.url == GIVEN[kind].get("url", "")
@@ -54,8 +54,8 @@ def test_each_kind_is_stored_with_its_secrets_sealed(kind: str, settings: Settin
     assert sealed.authorization == GIVEN[kind].get("authorization", "")
     assert row.origin == ("" if kind == "email" else "https://8.8.8.8")
     for entry in AuditEntry.objects.all():
-        assert "abc" not in str(entry.after)
-        assert "xyz" not in str(entry.after)
+        assert "a-word-of-ours" not in str(entry.after)
+        assert "a-word-of-theirs" not in str(entry.after)
 
 
 def test_pagerduty_needs_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_change_keeps_what_is_not_given() -> None:
     changed = endpoints.change(None, endpoint.pk, {"name": "am", "description": "new"})
     assert (changed.name, changed.description, changed.origin) == ("am", "new", "https://8.8.8.8")
     sealed = sealing.unseal(changed)
-    assert (sealed.url, sealed.authorization) == (URL, "Bearer xyz")
+    assert (sealed.url, sealed.authorization) == (URL, "Bearer a-word-of-theirs")
     (entry,) = AuditEntry.objects.filter(action="endpoint.change")
     assert entry.before is not None
     assert entry.after is not None
@@ -139,7 +139,7 @@ def test_keys_do_not_follow_a_url_to_another_place() -> None:
         endpoints.change(None, endpoint.pk, {"url": "https://8.8.4.4/"})
     assert sealing.unseal(endpoints.one(endpoint.pk)).url == URL
     same = endpoints.change(None, endpoint.pk, {"url": "https://8.8.8.8/other"})
-    assert sealing.unseal(same).authorization == "Bearer xyz"
+    assert sealing.unseal(same).authorization == "Bearer a-word-of-theirs"
     moved = endpoints.change(
         None, endpoint.pk, {"url": "https://8.8.4.4/", "authorization": "Bearer new"}
     )
@@ -191,7 +191,8 @@ def test_an_endpoint_is_disabled_though_its_name_resolves_no_more(
 def test_what_an_answer_repeats_of_the_secrets_is_masked() -> None:
     endpoint = made("alertmanager", authorization="Bearer the-credential")
     secrets = sealing.unseal(endpoint).repeatable()
-    body = f"POST /hook?token=abc HTTP/1.1 to {URL} by the-credential (Bearer the-credential)"
+    line = f"POST /hook?token=a-word-of-ours HTTP/1.1 to {URL}"
+    body = f"{line} by the-credential (Bearer the-credential)"
     outcome = Outcome(meaning=Meaning.FAILED, body=body, headers={"location": URL}, error=URL)
     masked = outcome.without(secrets)
     assert masked.body == "POST *** HTTP/1.1 to *** by *** (***)"

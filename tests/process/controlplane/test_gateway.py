@@ -95,7 +95,7 @@ def test_a_batch_counts(web: Web, job: Job) -> None:
     assert Driver.objects.get().heard_at is not None
 
 
-@pytest.mark.parametrize("version", ["1", "2", "3", "4"])
+@pytest.mark.parametrize("version", ["1", "2", "3", "4", "5"])
 def test_each_answer_names_the_highest_version_of_this_side(
     web: Web, job: Job, version: str
 ) -> None:
@@ -104,7 +104,7 @@ def test_each_answer_names_the_highest_version_of_this_side(
         poll(web, Weir_Schema_Version=version),
         post(web, Authorization="Bearer unknown"),
     ):
-        assert answer.headers["weir-schema-version"] == "4"
+        assert answer.headers["weir-schema-version"] == "5"
 
 
 def test_a_packed_batch_counts(web: Web, job: Job) -> None:
@@ -161,15 +161,15 @@ def test_an_older_driver_is_fenced(web: Web, job: Job) -> None:
         assert_problem(answer, 409, "fenced")
 
 
-@pytest.mark.parametrize("version", ["", "0", "5", "one", "1" * 5_000, "²"])
+@pytest.mark.parametrize("version", ["", "0", "6", "one", "1" * 5_000, "²"])
 def test_another_version_is_told_what_to_do(web: Web, job: Job, version: str) -> None:
     for answer in (
         post(web, Weir_Schema_Version=version),
         poll(web, Weir_Schema_Version=version),
     ):
         assert_problem(answer, 400, "invalid")
-        assert "this control plane speaks 1 to 4" in answer.json["detail"]
-        assert answer.json["schema_version"] == 4
+        assert "this control plane speaks 1 to 5" in answer.json["detail"]
+        assert answer.json["schema_version"] == 5
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"first_number": "one"}', b"\xff", b"null"])

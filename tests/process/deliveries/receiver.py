@@ -5,6 +5,7 @@ loopback, prints it, and appends a line of JSON to LOG for each request, before 
 path says how it answers::
 
     /ok  /500  /slow  /drip  /busy  /gone  /redirect  /reset  /garbage  /big
+    /hung        never answers the first request of a message, then 200
     /after/N     500 to the first N requests of a message, then 200
     /moody/SEED  of each message a few failures of all kinds, then 200; takes a tenth of a second
 
@@ -59,6 +60,8 @@ class Handler(BaseHTTPRequestHandler):
             case "moody":
                 time.sleep(MOODY_S)
                 word = self.server.mood(self.headers["webhook-id"], rest, number)
+            case "hung":
+                word = "slow" if number == 1 else "ok"
             case "busy":
                 word = "busy" if number == 1 else "ok"
         self.server.note(self, body, word)
