@@ -37,10 +37,11 @@ def from_mapping(cls: type, values: Mapping[str, Any]) -> Any:
 
 
 class CheckpointingMode(StrEnum):
-    """The guarantee for a record's effect on state after a restore."""
+    """The guarantee for a record's effect on state after a restore, and what waits for it."""
 
-    EXACTLY_ONCE = "exactly_once"
-    AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE = "exactly_once"  # A channel waits for the barriers of the others.
+    AT_LEAST_ONCE = "at_least_once"  # Nothing waits.
+    STOP_THE_WORLD = "stop_the_world"  # Exactly once; the pipeline waits for the checkpoint.
 
 
 class Retention(StrEnum):
@@ -88,6 +89,15 @@ class CheckpointConfig:
             raise ConfigError("at least one completed checkpoint must be retained")
         if self.alignment_timeout_ms is not None and self.concurrent_max > 1:
             raise ConfigError("unaligned checkpoints need concurrent_max=1")
+        if self.mode is CheckpointingMode.STOP_THE_WORLD:
+            if self.alignment_timeout_ms is not None:
+                raise ConfigError(
+                    "a checkpoint that stops the world cannot be unaligned: nothing flows that its "
+                    "barriers could overtake. Disable unaligned checkpoints, or set the mode to "
+                    f"{CheckpointingMode.EXACTLY_ONCE}"
+                )
+            if self.concurrent_max > 1:
+                raise ConfigError("checkpoints that stop the world need concurrent_max=1")
 
 
 class RestartStrategyKind(StrEnum):

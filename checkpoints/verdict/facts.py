@@ -222,6 +222,7 @@ class Times:
     settled_at_ms: int | None = None
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
     is_aligned: bool = False  # Whether its barriers waited behind records, without a time-out.
+    stops_the_world: bool = False  # Whether each subtask paused until it was settled.
     in_flight_bytes: int = 0  # Of records that barriers overtook.
     duration_ms: float | None = None
     reason: FailureReason | None = None

@@ -90,6 +90,7 @@ def _times(
         kind=CheckpointKind(checkpoint.kind),
         is_aligned=config.get("mode") == CheckpointingMode.EXACTLY_ONCE
         and config.get("alignment_timeout_ms") is None,
+        stops_the_world=config.get("mode") == CheckpointingMode.STOP_THE_WORLD,
         in_flight_bytes=checkpoint.in_flight_bytes,
         duration_ms=checkpoint.duration_ms,
         reason=FailureReason(checkpoint.reason) if checkpoint.reason else None,

@@ -43,7 +43,8 @@ CHECKPOINTS: Mapping[str, Words] = {
         "Mode",
         "Exactly once: a channel is blocked from its barrier until the barriers of all channels "
         "have arrived. At least once: no channel is blocked, and a restore may process records "
-        "twice.",
+        "twice. Stop the world: exactly once, and each subtask pauses behind the barrier until the "
+        "checkpoint is settled.",
         _words,
     ),
     "timeout_ms": Words(

@@ -48,6 +48,10 @@ MODES = (
         CheckpointingMode.AT_LEAST_ONCE.value,
         "at least once: channels are not blocked; a restore may process records twice",
     ),
+    (
+        CheckpointingMode.STOP_THE_WORLD.value,
+        "stop the world: exactly once, and the pipeline pauses until the checkpoint is written",
+    ),
 )
 
 

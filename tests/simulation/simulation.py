@@ -157,6 +157,7 @@ class Outcome:
     aborted: Counter[FailureReason] = field(default_factory=Counter)
     records: int = 0
     under_way: int = 0  # Stored with unaligned checkpoints.
+    stood_still: int = 0  # Workers, at checkpoints that stop the world.
     restored: Counter[str] = field(default_factory=Counter)  # Attempts with such records.
     lost: int = 0
     duplicated: int = 0
@@ -803,7 +804,9 @@ class Simulation:
         overtakes = self._config.checkpoints.alignment_timeout_ms is not None
         if overtakes:
             self._check_under_way(cluster, checkpoint_id)
-        exact = self._config.checkpoints.mode is CheckpointingMode.EXACTLY_ONCE
+        exact = self._config.checkpoints.mode is not CheckpointingMode.AT_LEAST_ONCE
+        if self._config.checkpoints.mode is CheckpointingMode.STOP_THE_WORLD:
+            self._check_still(cluster, checkpoint_id)
         for channel in cluster.plan.channels:
             before, held = sent.get(channel.id), received.get(channel.id)
             if before is None or held is None:
@@ -815,6 +818,24 @@ class Simulation:
                     f"checkpoint {checkpoint_id} is no consistent cut: {channel.sender} sent "
                     f"{before} records to {channel.receiver} before it, whose state holds {held}"
                 )
+
+    def _check_still(self, cluster: SimulatedCluster, checkpoint_id: CheckpointId) -> None:
+        """Look whether nothing flowed behind the barriers of a checkpoint that stops the world."""
+        manifest = self._lines.manifest(checkpoint_id)
+        if manifest.kind is not CheckpointKind.CHECKPOINT:
+            return
+        sent = self._sent[manifest.attempt, checkpoint_id]
+        for process in cluster.processes.values():
+            if not process.alive or process.attempt != manifest.attempt:
+                continue
+            assert isinstance(process, SimulatedWorker)
+            for channel, count in process.records_sent.items():
+                if count != sent[channel]:
+                    raise InvariantBroken(
+                        f"{count - sent[channel]} records went over {channel} behind the barrier "
+                        f"of checkpoint {checkpoint_id}, which stops the world"
+                    )
+            self.outcome.stood_still += 1
 
     def _check_under_way(self, cluster: SimulatedCluster, checkpoint_id: CheckpointId) -> None:
         """Look whether a checkpoint holds each record that was under way, once, per input gate."""
@@ -961,9 +982,9 @@ class Simulation:
             outcome.records += len(expected)
             outcome.lost += len(expected - names.keys())
             outcome.duplicated += names.total() - len(expected & names.keys())
-            if outcome.mode is CheckpointingMode.EXACTLY_ONCE:
+            if outcome.mode is not CheckpointingMode.AT_LEAST_ONCE:
                 self._check_totals(row for part in rows[sink] for row in part)
-        exact = outcome.mode is CheckpointingMode.EXACTLY_ONCE
+        exact = outcome.mode is not CheckpointingMode.AT_LEAST_ONCE
         if outcome.lost or (exact and (outcome.duplicated or outcome.out_of_order)):
             raise InvariantBroken(
                 f"of {outcome.records} records lost {outcome.lost}, duplicated "
@@ -1113,9 +1134,17 @@ def _random_config(rng: random.Random) -> JobConfig:
 
 
 def _may_overtake(config: JobConfig, rng: random.Random) -> JobConfig:
-    """The same with barriers that overtake, in about half of the runs where they may."""
+    """The same with barriers that overtake, in about half of the runs where they may.
+
+    In some of the others the world stops.
+    """
     checkpoints = config.checkpoints
-    if checkpoints.mode is not CheckpointingMode.EXACTLY_ONCE or rng.random() < 0.5:
+    if checkpoints.mode is not CheckpointingMode.EXACTLY_ONCE:
+        return config
+    if (draw := rng.random()) < 0.12:
+        stopping = replace(checkpoints, mode=CheckpointingMode.STOP_THE_WORLD, concurrent_max=1)
+        return replace(config, checkpoints=stopping)
+    if draw < 0.5:
         return config
     timeout_ms = rng.choice([0, 0, rng.randint(1, 8), rng.randint(1, 30)])
     overtaking = replace(checkpoints, alignment_timeout_ms=timeout_ms, concurrent_max=1)

@@ -19,8 +19,9 @@ from weir.jobmaster.manifest_writer import ManifestWriter
 from weir.jobmaster.remote_coordination import RemoteCoordination
 from weir.protocol import coordinator
 from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
-from weir.protocol.elements import CheckpointBarrier, Element
+from weir.protocol.elements import Alignment, CheckpointBarrier, Element
 from weir.protocol.messages import Acknowledged, CheckpointCompleted
+from weir.worker import subtask as subtasks
 from weir.worker.gates import InputGates, OutputGate
 from weir.worker.ports import CreditGranted, InboxItem
 from weir.worker.ready_queue import ReadyQueue
@@ -152,6 +153,17 @@ def test_a_subtask_that_elements_do_not_wake_is_caught(
         ),
     )
     caught_at("elements wake no receiver", show)
+
+
+def test_a_world_that_goes_on_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
+    production = subtasks._pauses
+    monkeypatch.setattr(
+        subtasks,
+        "_pauses",
+        lambda options: options.alignment is not Alignment.STOP_THE_WORLD and production(options),
+    )
+    failure = caught_at("subtasks go on behind the barrier", show)
+    assert "which stops the world" in str(failure)
 
 
 def test_a_timer_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:

@@ -128,12 +128,12 @@ examples:
   weir compare-modes pipeline.py --modes aligned,unaligned --interval 500ms --json
   weir compare-modes pipeline.py --master spark://host:7077 --storage /shared/trials
 
-Runs the pipeline once in every mode, one run after the other: without checkpoints (none), aligned,
-at-least-once, unaligned, and timeout: aligned first, unaligned once --timeout has passed since the
-trigger. A job that does not end by itself is cancelled after --seconds. Each run is a new job
-without state of its own, with checkpoints and file output in a directory of its own that is deleted
-afterwards; what the pipeline's functions do outside of Weir they do in every run. Lines of
-print() are dropped. Rates leave out the first fifth of a run.
+Runs the pipeline once in every mode, one run after the other: without checkpoints (none),
+stop-the-world, aligned, at-least-once, unaligned, and timeout: aligned first, unaligned once
+--timeout has passed since the trigger. A job that does not end by itself is cancelled after
+--seconds. Each run is a new job without state of its own, with checkpoints and file output in a
+directory of its own that is deleted afterwards; what the pipeline's functions do outside of Weir
+they do in every run. Lines of print() are dropped. Rates leave out the first fifth of a run.
 
 "barrier to sinks" is the time from the trigger until a sink's subtask had its last barrier. Where
 barriers are aligned a record takes as long; unaligned ones overtake the records, whose latency is
@@ -232,8 +232,9 @@ def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     )
     run.add_argument(
         "--mode",
-        choices=("exactly-once", "at-least-once"),
-        help="after a restore each record counts exactly once, or at least once",
+        choices=("exactly-once", "at-least-once", "stop-the-world"),
+        help="after a restore each record counts exactly once, or at least once; stop-the-world: "
+        "exactly once, and the pipeline pauses until the checkpoint is written",
     )
     run.add_argument(
         "--storage",
@@ -441,7 +442,7 @@ def _add_compare_modes(commands: "argparse._SubParsersAction[ArgumentParser]") -
     modes.add_argument(
         "--modes",
         metavar="A,B,...",
-        help="only these modes: none, aligned, at-least-once, unaligned, timeout",
+        help="only these modes: none, stop-the-world, aligned, at-least-once, unaligned, timeout",
     )
     modes.add_argument(
         "--seconds",

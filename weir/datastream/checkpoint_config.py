@@ -46,7 +46,11 @@ class CheckpointConfig:
         return self.settings.mode
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> Self:
-        """Set exactly once, which aligns barriers, or at least once, which does not align."""
+        """Set exactly once, which aligns barriers, or at least once, which does not align.
+
+        ``STOP_THE_WORLD``, not in PyFlink, is exactly once as well: each subtask pauses behind the
+        barrier until the checkpoint is durable, so nothing flows meanwhile.
+        """
         return self.change(mode=checkpointing_mode)
 
     def get_checkpoint_interval(self) -> int:

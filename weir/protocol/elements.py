@@ -30,6 +30,8 @@ class Alignment(StrEnum):
     ALIGNED = "aligned"  # Block a channel from its barrier until the last barrier.
     AT_LEAST_ONCE = "at_least_once"  # Block nothing, snapshot at the last barrier.
     UNALIGNED = "unaligned"  # Snapshot at the first barrier, record what it overtook.
+    # Align, and pause behind the barrier until the checkpoint is completed or aborted.
+    STOP_THE_WORLD = "stop_the_world"
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,10 +85,14 @@ def enqueue(
 def is_forced(request: TriggerRequest, config: CheckpointConfig) -> bool:
     """Whether a request runs beside any number of others.
 
-    Savepoints do. Where checkpoints may be unaligned, savepoints wait instead, since an unaligned
-    checkpoint and another one cannot be under way together.
+    Savepoints do. Where checkpoints may be unaligned or stop the world, savepoints wait instead,
+    since such a checkpoint and another one cannot be under way together.
     """
-    return request.kind in SAVEPOINT_KINDS and config.alignment_timeout_ms is None
+    return (
+        request.kind in SAVEPOINT_KINDS
+        and config.alignment_timeout_ms is None
+        and config.mode is not CheckpointingMode.STOP_THE_WORLD
+    )
 
 
 def barrier_options(
@@ -99,6 +103,8 @@ def barrier_options(
         return BarrierOptions(kind=kind, alignment=Alignment.ALIGNED, target=target)
     if config.mode is CheckpointingMode.AT_LEAST_ONCE:
         return BarrierOptions(kind=kind, alignment=Alignment.AT_LEAST_ONCE)
+    if config.mode is CheckpointingMode.STOP_THE_WORLD:
+        return BarrierOptions(kind=kind, alignment=Alignment.STOP_THE_WORLD)
     if config.alignment_timeout_ms == 0:
         return BarrierOptions(kind=kind, alignment=Alignment.UNALIGNED)
     return BarrierOptions(

@@ -1,7 +1,6 @@
 """The modes in which checkpoints can be taken, as changes to a job's settings.
 
-``weir compare-modes`` runs one pipeline in each. A mode that the runtime gets later, such as one
-that stops the sources until the channels are empty, is one more row of ``MODES``.
+``weir compare-modes`` runs one pipeline in each.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from weir.errors import ConfigError
 TIMEOUT_MS = 200  # The time-out of the mode ``timeout`` unless another is given.
 
 _EXACTLY, _AT_LEAST = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
+_STOPPING = CheckpointingMode.STOP_THE_WORLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Mode:
 
 MODES = (
     Mode("none", "no checkpoints", lambda _: {}, takes_checkpoints=False),
+    Mode("stop-the-world", "stop the world", lambda _: {"mode": _STOPPING}),
     Mode("aligned", "aligned", lambda _: {}),
     Mode("at-least-once", "at least once", lambda _: {"mode": _AT_LEAST}),
     Mode("unaligned", "unaligned", lambda _: {"alignment_timeout_ms": 0}),

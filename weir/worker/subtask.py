@@ -27,7 +27,9 @@ place of a barrier.
 A stop has two forms. *Suspend*: a subtask pauses behind the barrier as it is, without timers or end
 of input, until the checkpoint completes (commit and finish) or is aborted (go on). *Drain*: sources
 end as if their input had, and all subtasks end as described above; the snapshot is that of ended
-subtasks.
+subtasks. A checkpoint that stops the world pauses each subtask in the same way, and lets it go on
+when it completes as well: sources send nothing behind its barrier, so that the channels are empty
+when the last subtask has its barriers.
 
 Source: Flink's StreamTask and SubtaskCheckpointCoordinatorImpl; FLIP-147 for the end of input;
 FLIP-34 for the two ways to stop.
@@ -60,6 +62,8 @@ from weir.protocol.alignment import (
 from weir.protocol.elements import (
     MAX_WATERMARK_MS,
     MIN_WATERMARK_MS,
+    Alignment,
+    BarrierOptions,
     CancelCheckpoint,
     CheckpointBarrier,
     CheckpointKind,
@@ -155,7 +159,7 @@ class Subtask:
         self._was_idle = False
         self._input_done = False  # The last watermark was processed; the operators finish.
         self._is_draining = False  # A source that is to end as if its input had.
-        self._suspended_by: CheckpointId | None = None  # The stop behind whose barrier it pauses.
+        self._suspended_by: CheckpointId | None = None  # It pauses behind the barrier of this one.
         # Triggered, without a snapshot yet; used when inputs have ended. Oldest first.
         self._triggers: dict[CheckpointId, CheckpointBarrier] = {}
         self._snapshot_id = 0  # Of the newest snapshot taken.
@@ -430,8 +434,10 @@ class Subtask:
         self._completed_id = checkpoint_id
         for chained in self._operators:
             chained.operator.on_checkpoint_completed(checkpoint_id)
-        if final and (self.status is SubtaskStatus.ENDED or self._suspended_by is not None):
+        was_suspended = self._suspended_by is not None and self._suspended_by <= checkpoint_id
+        if was_suspended:
             self._suspended_by = None
+        if final and (self.status is SubtaskStatus.ENDED or was_suspended):
             self._change(SubtaskStatus.FINISHED)
 
     def on_aborted(self, checkpoint_id: CheckpointId) -> None:
@@ -512,7 +518,7 @@ class Subtask:
         ]
         self._snapshot_id = checkpoint_id
         self._triggers = {c: b for c, b in self._triggers.items() if c > checkpoint_id}
-        if barrier.options.kind is CheckpointKind.STOP_SUSPEND and is_running:
+        if is_running and _pauses(barrier.options):
             self._suspended_by = checkpoint_id
         records, watermark_ms = self.records_in, self._reached_watermark_ms
         if unaligned:  # Its alignment lasts until the last barrier.
@@ -613,3 +619,9 @@ class Subtask:
                 chained.operator.close()
             except Exception as error:
                 on_error(error)
+
+
+def _pauses(options: BarrierOptions) -> bool:
+    """Whether a running subtask pauses behind its barrier until the checkpoint is settled."""
+    is_stop = options.kind is CheckpointKind.STOP_SUSPEND
+    return is_stop or options.alignment is Alignment.STOP_THE_WORLD

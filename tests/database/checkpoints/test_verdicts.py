@@ -236,6 +236,7 @@ def test_what_was_said_before_settling_is_said_after_it(line: Line) -> None:
         ("exactly_once", 0, False),
         ("exactly_once", 500, False),
         ("at_least_once", None, False),
+        ("stop_the_world", None, False),
     ],
 )
 def test_the_settings_say_whether_barriers_wait_for_records(
@@ -243,7 +244,9 @@ def test_the_settings_say_whether_barriers_wait_for_records(
 ) -> None:
     config = {"mode": mode, "alignment_timeout_ms": timeout_ms}
     checkpoint = factories.checkpoint(factories.job(checkpoint_config=config), 1)
-    assert queries.facts_of(checkpoint).times.is_aligned is is_aligned
+    times = queries.facts_of(checkpoint).times
+    assert times.is_aligned is is_aligned
+    assert times.stops_the_world is (mode == "stop_the_world")
 
 
 @pytest.mark.django_db

@@ -57,6 +57,24 @@ def test_no_advice_where_barriers_overtake_already_or_never_may(given: dict[str,
     assert advised(judgement) == []
 
 
+def test_a_slow_checkpoint_that_stops_the_world_is_told_of_the_mode_that_does_not() -> None:
+    stopping = {"is_aligned": False, "stops_the_world": True}
+    assert judge.judge_checkpoint(behind_records(**stopping)).advice[-1] == judge.AGAINST_STOPPING
+    without = [
+        behind_records(),
+        behind_records(kind=CheckpointKind.SAVEPOINT, **stopping),
+        quick(**stopping),
+    ]
+    for facts in without:
+        assert judge.AGAINST_STOPPING not in judge.judge_checkpoint(facts).advice
+
+
+def quick(**given: Any) -> Facts:
+    """A completed checkpoint that nothing held up."""
+    facts = Case().run()
+    return replace(facts, times=replace(facts.times, **given))
+
+
 @pytest.mark.parametrize(
     ("partitioning", "count"),
     [

@@ -24,6 +24,7 @@ from weir.protocol.scheduling import (
 )
 
 SAVEPOINT = CheckpointKind.SAVEPOINT
+STOPPING = CheckpointConfig(mode=CheckpointingMode.STOP_THE_WORLD)
 PERIODIC, MANUAL, ASKED_LATER = request(None), request("a", at_ms=5), request("b", at_ms=9)
 SAVE = request("s", SAVEPOINT, at_ms=99)
 
@@ -80,9 +81,10 @@ def test_a_checkpoint_runs_only_while_fewer_than_concurrent_max_are_under_way() 
     assert decided([MANUAL], [pending(1)], concurrent_max=2) == Run(MANUAL)
 
 
-def test_a_savepoint_is_forced_unless_checkpoints_may_be_unaligned() -> None:
+def test_a_savepoint_is_forced_unless_checkpoints_may_be_unaligned_or_stop_the_world() -> None:
     assert decided([SAVE], [pending(1)]) == Run(SAVE)
     assert decided([SAVE], [pending(1)], alignment_timeout_ms=100) is None
+    assert decided([SAVE], [pending(1)], mode=CheckpointingMode.STOP_THE_WORLD) is None
 
 
 def test_nothing_runs_behind_a_stop() -> None:
@@ -129,6 +131,8 @@ def test_the_minimum_pause_ends_on_time_and_binds_the_clock_only() -> None:
             None,
         ),
         (CheckpointConfig(alignment_timeout_ms=0), SAVEPOINT, Alignment.ALIGNED, None),
+        (STOPPING, CheckpointKind.CHECKPOINT, Alignment.STOP_THE_WORLD, None),
+        (STOPPING, SAVEPOINT, Alignment.ALIGNED, None),
         (
             CheckpointConfig(mode=CheckpointingMode.AT_LEAST_ONCE),
             CheckpointKind.STOP_SUSPEND,

@@ -203,6 +203,7 @@ def test_each_mode_changes_the_settings_that_make_it_one(others: dict[str, int])
         interval_ms=50, mode=CheckpointingMode.AT_LEAST_ONCE, timeout_ms=77_000, **others
     )
     exactly, at_least = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
+    stopping = CheckpointingMode.STOP_THE_WORLD
     settings = {
         mode.name: (
             (changed := mode.over(given, interval_ms=400, timeout_ms=150)).interval_ms,
@@ -215,6 +216,7 @@ def test_each_mode_changes_the_settings_that_make_it_one(others: dict[str, int])
     }
     assert settings == {
         "none": (None, exactly, None, 1, 77_000),
+        "stop-the-world": (400, stopping, None, 1, 77_000),
         "aligned": (400, exactly, None, 1, 77_000),
         "at-least-once": (400, at_least, None, 1, 77_000),
         "unaligned": (400, exactly, 0, 1, 77_000),
@@ -224,7 +226,9 @@ def test_each_mode_changes_the_settings_that_make_it_one(others: dict[str, int])
 
 def test_modes_are_chosen_by_name_in_their_own_order() -> None:
     assert [mode.name for mode in modes_named(["unaligned", "none"])] == ["none", "unaligned"]
-    with pytest.raises(ConfigError, match="no mode 'stop', ''; there are none, aligned, at-least"):
+    with pytest.raises(
+        ConfigError, match="no mode 'stop', ''; there are none, stop-the-world, aligned"
+    ):
         modes_named(["stop", "none", ""])
     with pytest.raises(ConfigError, match="named twice"):
         modes_named(["none", "none"])
