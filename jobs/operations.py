@@ -39,6 +39,7 @@ from weir.protocol.operations import (
     OperationEvent,
     OperationState,
     OutOfTime,
+    Overtaken,
     Succeed,
     advance,
 )
@@ -205,11 +206,17 @@ def cancel(operation: Operation, why: str) -> bool:
 
 
 def give_up(operation: Operation, status: OperationStatus, why: str) -> bool:
-    """End an open operation from outside; the error names the savepoint that it took, if any."""
+    """End an open operation from outside; the error names the savepoint that it took, if any.
+
+    One that is out of time and has changed its job does not end yet where the job is taken back.
+    """
     if operation.progress is not None and operation.kind in _STEPPED:
-        for command in fold(operation, OutOfTime(why)):
+        is_late = status is OperationStatus.EXPIRED
+        for command in fold(operation, OutOfTime(why) if is_late else Overtaken(why)):
             if isinstance(command, Fail):
                 why = command.error
+        if is_late and _is_to_return(operation):
+            return False
     return _end(operation, status, error=why)
 
 
@@ -241,9 +248,17 @@ def fold(operation: Operation, event: OperationEvent) -> tuple[OperationCommand,
     step = advance(from_wire(OperationState, progress), event)
     operation.progress = to_wire(step.state)
     if operation.progress != progress:
-        row.update(progress=operation.progress)
+        changed: dict[str, Any] = {"progress": operation.progress}
+        if _is_to_return(operation):  # It gets the usual time once more for that.
+            timeout = clock.milliseconds(settings.WEIR_OPERATION_TIMEOUT_MS)
+            changed["deadline_at"] = operation.deadline_at = clock.now() + timeout
+        row.update(**changed)
         wakeups.on_commit(wakeups.job(operation.job_id))
     return step.commands
+
+
+def _is_to_return(operation: Operation) -> bool:
+    return (operation.progress or {}).get("phase") == steps.Phase.RETURN_DUE
 
 
 def conclude(operation: Operation, command: Succeed | Fail) -> None:
@@ -260,7 +275,8 @@ def _settle_steps(job: Job) -> None:
     reached = JobReached(JobStatus(job.status), job.cause.partition("\n")[0])
     for operation in _under_way(job, *_STEPPED):
         for command in fold(operation, reached):
-            # The status can only end an operation: the other steps follow from its savepoint.
+            # The status can only end an operation: the other steps follow from its savepoint, or
+            # from a tick.
             assert isinstance(command, Succeed | Fail)
             conclude(operation, command)
 

@@ -36,6 +36,7 @@ class Step(StrEnum):
     CANCEL = "cancel"
     LOSE = "lose"  # A silent driver.
     EXPIRE = "expire"  # An operation.
+    RETURN = "return"  # To take a job back after an operation.
     CHECKPOINT = "checkpoint"  # To trigger or to expire one.
     SETTLE = "settle"  # A checkpoint of a lost driver.
     DISCARD = "discard"

@@ -21,12 +21,19 @@ from weir.protocol.operations import (
     OperationCommand,
     OperationEvent,
     Relaunch,
+    Return,
     Save,
     SubmitFork,
     Succeed,
 )
 
 logger = logging.getLogger(__name__)
+
+# Of the checkpoints that are under way when an operation relaunches its job.
+RELAUNCH_REASONS = {
+    OperationKind.RESCALE: FailureReason.JOB_RESCALED,
+    OperationKind.ROLLBACK: FailureReason.JOB_ROLLED_BACK,
+}
 
 
 def carry_on(job: Job, happened: Iterable[tuple[Operation, OperationEvent]]) -> None:
@@ -45,6 +52,9 @@ def carry_out(job: Job, operation: Operation, commands: Iterable[OperationComman
             case Save():
                 # See ``checkpoints.operations.begin.start``.
                 raise AssertionError("only a first step asks for a savepoint")
+            case Return():
+                # See ``checkpoints.operations.returns``.
+                raise AssertionError("only a tick takes a job back")
             case Relaunch(restore):
                 _relaunch(job, operation, restore)
             case SubmitFork(restore):
@@ -69,18 +79,13 @@ def _relaunch(job: Job, operation: Operation, restore: str | None) -> None:
         allowed = given["allow_non_restored_state"]
         job.options = {**job.options, "allow_non_restored_state": allowed}
     job.save(update_fields=["options", *services.BEGINNING_FIELDS])
-    what, reason = {
-        OperationKind.RESCALE: (
-            f"rescaled to {given.get('parallelism')}",
-            FailureReason.JOB_RESCALED,
-        ),
-        OperationKind.ROLLBACK: (
-            f"rolled back to checkpoint {given.get('checkpoint')}",
-            FailureReason.JOB_ROLLED_BACK,
-        ),
+    what = {
+        OperationKind.RESCALE: f"rescaled to {given.get('parallelism')}",
+        OperationKind.ROLLBACK: f"rolled back to checkpoint {given.get('checkpoint')}",
     }[kind]
     logger.info("%s is %s", job.pk, what)
-    services.relaunch(job, f"{what} by {services.name_of(operation.requested_by)}", reason)
+    by = services.name_of(operation.requested_by)
+    services.relaunch(job, f"{what} by {by}", RELAUNCH_REASONS[kind])
 
 
 def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:

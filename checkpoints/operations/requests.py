@@ -8,7 +8,7 @@ from uuid import UUID
 
 from checkpoints.catalog import restore_targets, savepoint_names
 from checkpoints.catalog.restore_targets import Restorable
-from checkpoints.operations import begin, savepoints
+from checkpoints.operations import begin, returns, savepoints
 from controlplane.accounts.models import User
 from controlplane.base.errors import Invalid, WrongState
 from jobs import operations, services
@@ -63,7 +63,8 @@ def rollback(
 ) -> Operation:
     """Roll a job back to an older checkpoint, an abandoned one, or a savepoint of its own.
 
-    A job that is over is launched again. The operation succeeds once the job runs.
+    A job that is over is launched again. The operation succeeds once the job runs; one that ran
+    before and does not come to run is taken back to where it was.
 
     Raises:
         NotFound: There is no such job, checkpoint or savepoint.
@@ -91,7 +92,11 @@ def rollback(
             {**given, **_named(target)},
             key=key,
             mark=asked.mark,
-            progress=OperationState(steps.OperationKind.ROLLBACK, restore=target.uri),
+            progress=OperationState(
+                steps.OperationKind.ROLLBACK,
+                restore=target.uri,
+                before=returns.before(job, goes_back=True),
+            ),
         )
         return begin.start(actor, job, operation, before=_where(job))
 
@@ -100,6 +105,8 @@ def rescale(
     actor: User | None, job_id: str, *, parallelism: int, key: str | None = None
 ) -> Operation:
     """Run a job with another parallelism, from a checkpoint taken for it, or else its newest one.
+
+    A running job that does not come to run with it is taken back to its parallelism of before.
 
     Raises:
         NotFound, WrongState, Busy, KeyReused: As ``rollback``.
@@ -121,7 +128,9 @@ def rescale(
             key=key,
             mark=asked.mark,
             timeout_ms=begin.timeout_ms(job),
-            progress=OperationState(steps.OperationKind.RESCALE),
+            progress=OperationState(
+                steps.OperationKind.RESCALE, before=returns.before(job, goes_back=False)
+            ),
         )
         before = {**_where(job), "parallelism": job.options.get("parallelism")}
         return begin.start(actor, job, operation, before=before)

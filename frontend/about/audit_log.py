@@ -46,6 +46,7 @@ ACTIONS: Mapping[str, str] = {
     "job.remove": "Removed a job that ended long ago",
     "job.rescale": "Requested a rescale",
     "job.restart": "Requested a restart",
+    "job.return": "Took the job back to how it was before a change",
     "job.rollback": "Requested a rollback",
     "job.savepoint": "Requested a savepoint",
     "job.set_recovery_target": "Changed the job’s recovery target",

@@ -115,6 +115,8 @@ PHASE: Mapping[Phase, str] = {
     Phase.SAVING: "taking a savepoint",
     Phase.ENDING: "savepoint taken, the job is ending",
     Phase.RELAUNCHING: "a new driver is taking over",
+    Phase.RETURN_DUE: "it did not come to run; the job is about to be taken back",
+    Phase.RETURNING: "it did not come to run; the job is being taken back",
     Phase.DONE: "",
 }
 

@@ -4,9 +4,10 @@ Most steps are the phases of ``weir.protocol.operations``; the takeover by a new
 two, which the job's status tells apart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from controlplane.base.formatting import plural
 from jobs.models import Operation, OperationKind, OperationStatus
@@ -69,6 +70,7 @@ class Acknowledged:
 _SAVING = "A savepoint is taken"
 _LAUNCHING = "The old driver ends, and a new one is launched"
 _RESTORING = "Subtasks are deployed and their state is restored"
+_RETURNING = "The job is taken back to how it was"
 _ONE_STEP = {
     OperationKind.SAVEPOINT: _SAVING,
     OperationKind.CHECKPOINT: "A checkpoint is taken",
@@ -82,6 +84,12 @@ _ONE_STEP = {
 def operation_steps(operation: Operation, job_status: str) -> list[Step]:
     """The operation's steps in order; ``job_status`` is the progress of a new driver."""
     texts = _texts(operation)
+    progress, has_failed = operation.progress or {}, operation.status != OperationStatus.SUCCEEDED
+    if progress.get("error") and has_failed:
+        return [
+            *_marked(texts, len(texts) - 1, StepState.FAILED),
+            _return_step(operation, progress),
+        ]
     match operation.status:
         case OperationStatus.SUCCEEDED:
             return [Step(text, StepState.DONE) for text in texts]
@@ -91,6 +99,14 @@ def operation_steps(operation: Operation, job_status: str) -> list[Step]:
             return _marked(texts, _current(operation, job_status, texts), StepState.CURRENT)
     stopped = _stopped(operation, texts)
     return _marked(texts, stopped, StepState.FAILED, StepState.SKIPPED)
+
+
+def _return_step(operation: Operation, progress: Mapping[str, Any]) -> Step:
+    """The step after a change with which the job did not come to run."""
+    if operation.status in (OperationStatus.PENDING, OperationStatus.RUNNING):
+        return Step(_RETURNING, StepState.CURRENT)
+    has_returned = progress.get("has_returned")
+    return Step(_RETURNING, StepState.DONE if has_returned else StepState.FAILED)
 
 
 def _texts(operation: Operation) -> list[str]:

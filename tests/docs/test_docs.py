@@ -735,10 +735,12 @@ def phase_moves() -> set[Arrow]:
         operations.Saved("uri"),
         operations.NotSaved("refused"),
         operations.OutOfTime("late"),
+        operations.Overtaken("overtaken"),
+        operations.ReturnTick(),
         *(operations.JobReached(status) for status in JobStatus),
     ]
     left = [
-        operations.OperationState(kind, drains=drains, restore=restore)
+        operations.OperationState(kind, drains=drains, restore=restore, before=operations.Before())
         for kind, drains, restore in product(operations.OperationKind, (False, True), (None, "uri"))
     ]
     seen, moves = set(left), set[Arrow]()

@@ -187,7 +187,7 @@ def test_rescaled_up_and_down_every_record_counts_once(plane: Plane, tmp_path: P
     check_each_once(rows_of(job.output), RECORDS)
 
 
-def test_what_cannot_be_done_is_refused_in_words_and_a_drained_job_has_given_out_all_it_had(
+def test_what_cannot_be_done_leaves_a_job_as_it_was_and_a_drained_one_has_given_out_all_it_had(
     plane: Plane, tmp_path: Path
 ) -> None:
     job = plane.submit(tmp_path, records=RECORDS, rate=RATE)
@@ -203,6 +203,16 @@ def test_what_cannot_be_done_is_refused_in_words_and_a_drained_job_has_given_out
     assert "max parallelism" in str(too_many.value)
 
     taken = plane.await_success(job.ask("savepoints", name="to-be-damaged"))
+    manifest = Path(taken["result"]["path"], "manifest")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"attempt"', b'"attemqt"', 1))
+    newest = job.await_completed(beyond=0)
+    back = plane.await_end(job.ask("rollback", savepoint=taken["result"]["savepoint"]))
+    assert back["status"] == "failed"
+    assert "manifest cannot be used" in back["error"]
+    assert "the job runs again as before" in back["error"]
+    job.await_completed(beyond=newest + 1)
+    assert job.status == "running"
+
     plane.await_success(job.ask("stop", drain=True))
     job.await_status("finished")
     rows = rows_of(job.output)
@@ -211,8 +221,6 @@ def test_what_cannot_be_done_is_refused_in_words_and_a_drained_job_has_given_out
     assert not wrong_numbers(rows)
     assert counted.lost, "the input ended before the stop"
 
-    manifest = Path(taken["result"]["path"], "manifest")
-    manifest.write_bytes(manifest.read_bytes().replace(b'"attempt"', b'"attemqt"', 1))
     heir = plane.submit(
         tmp_path / "heir", records=RECORDS, rate=RATE, restore=taken["result"]["path"]
     )

@@ -10,6 +10,15 @@ are stored together, or the event comes again, and a repeated event changes noth
     rollback               RELAUNCHING ─────────────────> the same
     fork       [SAVING ──>] (the other job is submitted) > succeeded
 
+A rescale or rollback of a job that ran leaves it no worse: where the job does not come to run by
+the deadline, or fails, it is taken back to how it was, and only then the operation fails::
+
+    RELAUNCHING ──> RETURN_DUE ──> RETURNING ──> failed, and the job runs again as before
+
+The way back begins with a tick of its own, since the end of a job is settled first. A job that runs
+after all before that tick has not failed: the operation succeeds. A user's cancellation is not
+undone.
+
 A savepoint that fails leaves the job as it is. One that was taken is kept even if a later step
 fails, and the error names it; so while an operation is SAVING, not even the end of the job ends it:
 the manifest may be durable already, and the coordinator always answers. A stop whose savepoint is
@@ -43,7 +52,18 @@ class Phase(StrEnum):
     SAVING = "saving"  # The checkpoint or savepoint that it requested.
     ENDING = "ending"  # The job's end.
     RELAUNCHING = "relaunching"  # The job to run again, under its next driver.
+    RETURN_DUE = "return_due"  # The tick that takes the job back to how it was.
+    RETURNING = "returning"  # The job to run again as it was.
     DONE = "done"  # Nothing: it succeeded or failed.
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The job as it was before an operation changed it."""
+
+    parallelism: int | None = None  # None: as the pipeline says, as the next.
+    allow_non_restored_state: bool | None = None
+    checkpoint: int | None = None  # To restore; None: the newest one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,11 @@ class OperationState:
     saved: str | None = None  # The URI of the savepoint or checkpoint that it took.
     ended: JobStatus | None = None  # The status in which the job ended during SAVING,
     cause: str = ""  # and why.
+    before: Before | None = (
+        None  # To take the job back to; None: it stays as the operation left it.
+    )
+    error: str = ""  # Why the job is taken back.
+    has_returned: bool = False  # The job runs again as it was.
 
 
 # Events.
@@ -93,12 +118,26 @@ class JobReached:
 
 @dataclass(frozen=True, slots=True)
 class OutOfTime:
-    """The deadline passed, or a later operation made this one pointless."""
+    """The deadline passed."""
 
     error: str
 
 
-OperationEvent: TypeAlias = Begun | Saved | NotSaved | JobReached | OutOfTime
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """A later operation made this one pointless."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnTick:
+    """A job that did not come to run with the change can be taken back now."""
+
+
+OperationEvent: TypeAlias = (
+    Begun | Saved | NotSaved | JobReached | OutOfTime | Overtaken | ReturnTick
+)
 
 
 # Commands.
@@ -122,6 +161,14 @@ class Relaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class Return:
+    """End the job's driver, and request its next one as before the operation."""
+
+    before: Before
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitFork:
     """Submit the forked job, which begins with this savepoint."""
 
@@ -142,7 +189,7 @@ class Fail:
     error: str
 
 
-OperationCommand: TypeAlias = Save | Relaunch | SubmitFork | Succeed | Fail
+OperationCommand: TypeAlias = Save | Relaunch | Return | SubmitFork | Succeed | Fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +224,11 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
         case JobReached(status, cause):
             return _reached(state, status, cause)
         case OutOfTime(error):
-            return _fail(state, error)
+            return _out_of_time(state, error)
+        case Overtaken(error):
+            return _fail(state, f"{state.error}; {error}" if state.error else error)
+        case ReturnTick():
+            return _return(state)
         case _:
             assert_never(event)
 
@@ -185,6 +236,8 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
 def _begin(state: OperationState, *, is_running: bool) -> OperationStep:
     if state.phase is not Phase.ACCEPTED:
         return OperationStep(state)
+    if not is_running:
+        state = replace(state, before=None)  # It can become no worse.
     match state.kind:
         case OperationKind.SAVEPOINT:
             return _save(state, CheckpointKind.SAVEPOINT)
@@ -229,8 +282,20 @@ def _saved(state: OperationState, uri: str) -> OperationStep:
 
 def _reached(state: OperationState, status: JobStatus, cause: str) -> OperationStep:
     match state.phase, status:
-        case Phase.RELAUNCHING, JobStatus.RUNNING | JobStatus.FINISHED:
+        case Phase.RELAUNCHING | Phase.RETURN_DUE, JobStatus.RUNNING | JobStatus.FINISHED:
             return _succeed(state)
+        case Phase.RELAUNCHING, JobStatus.FAILED if state.before is not None:
+            return _return_due(state, _told(status, cause))
+        case Phase.RETURN_DUE, JobStatus.FAILED:
+            return OperationStep(state)
+        case Phase.RETURNING, JobStatus.RUNNING:
+            returned = replace(state, has_returned=True)
+            return _fail(returned, f"{state.error}; the job runs again as before")
+        case Phase.RETURN_DUE, _ if status in _ENDS:
+            return _fail(state, f"{state.error}; then {_told(status, cause)}")
+        case Phase.RETURNING, _ if status in _ENDS:
+            ended = _told(status, cause)
+            return _fail(state, f"{state.error}; it was started again as before, then {ended}")
         case Phase.ENDING, JobStatus.FINISHED:
             return _succeed(state)
         case Phase.SAVING, _ if status in _ENDS and state.ended is None:
@@ -249,6 +314,30 @@ def _save(state: OperationState, kind: CheckpointKind) -> OperationStep:
 
 def _relaunch(state: OperationState, restore: str | None) -> OperationStep:
     return OperationStep(replace(state, phase=Phase.RELAUNCHING), (Relaunch(restore),))
+
+
+def _out_of_time(state: OperationState, error: str) -> OperationStep:
+    match state.phase:
+        case Phase.RELAUNCHING if state.before is not None:
+            return _return_due(state, error)
+        case Phase.RETURN_DUE:
+            return _fail(state, f"{state.error}; the job could not be taken back to how it was")
+        case Phase.RETURNING:
+            said = "it was started again as before, and does not run yet"
+            return _fail(state, f"{state.error}; {said}")
+        case _:
+            return _fail(state, error)
+
+
+def _return_due(state: OperationState, error: str) -> OperationStep:
+    return OperationStep(replace(state, phase=Phase.RETURN_DUE, error=error))
+
+
+def _return(state: OperationState) -> OperationStep:
+    if state.phase is not Phase.RETURN_DUE or state.before is None:
+        return OperationStep(state)
+    command = Return(state.before, state.error)
+    return OperationStep(replace(state, phase=Phase.RETURNING), (command,))
 
 
 def _fork(state: OperationState, restore: str) -> OperationStep:

@@ -8,7 +8,7 @@ import pytest
 from checkpoints.catalog import locations
 from checkpoints.coordinator import shell
 from checkpoints.models import Savepoint
-from checkpoints.operations import requests, savepoints
+from checkpoints.operations import requests, returns, savepoints
 from checkpoints.retention import discards, finalization
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
@@ -286,16 +286,69 @@ def test_checkpoint_that_is_needed_holds_up_no_restart(db: None) -> None:
     assert options_of(line.job)["restore"] == uri(line, 1)
 
 
-def test_rollback_that_fails_fails_with_the_job(line: Line) -> None:
-    complete_next(line)
-    operation = requests.rollback(None, line.job_id, checkpoint=1)
+def fails(line: Line, cause: str) -> Line:
+    """The job's next driver does not come to run."""
     again = Line.for_job(line.job)
     again.post(planned(), jobs.changed(JobStatus.INITIALIZING))
-    again.post(
-        jobs.changed(JobStatus.FAILING, "damaged"), jobs.changed(JobStatus.FAILED, "damaged")
-    )
+    again.post(jobs.changed(JobStatus.FAILING, cause), jobs.changed(JobStatus.FAILED, cause))
+    return again
+
+
+def test_rollback_of_a_job_that_did_not_run_fails_with_it(line: Line) -> None:
+    complete_next(line)
+    jobs.lose(line.job)
+    operation = requests.rollback(None, line.job_id, checkpoint=1)
+    fails(line, "damaged")
     assert ended(operation).status == "failed"
     assert ended(operation).error == "the job is failed: damaged"
+    assert returns.return_due() == 0
+
+
+def test_job_whose_rollback_fails_is_taken_back_to_its_newest_checkpoint(line: Line) -> None:
+    numbers = [complete_next(line) for _ in range(3)]
+    operation = requests.rollback(None, line.job_id, checkpoint=numbers[0])
+    again = fails(line, "damaged")
+    assert ended(operation).progress["phase"] == "return_due"
+    assert (ended(operation).status, again.job.status) == ("running", JobStatus.FAILED)
+    assert returns.return_due() == 1
+    assert again.job.status == JobStatus.RESTARTING
+    options = options_of(again.job)
+    assert (options["restore"], options["rewinds_output"]) == (uri(line, numbers[-1]), True)
+    assert returns.return_due() == 0
+    Line.for_job(line.job).come_up(3, restored=numbers[-1])
+    error = "the job is failed: damaged; the job runs again as before"
+    assert (ended(operation).status, ended(operation).error) == ("failed", error)
+    assert again.job.status == JobStatus.RUNNING
+    entry = AuditEntry.objects.get(action="job.return")
+    assert entry.after["error"] == "the job is failed: damaged"
+
+
+def test_job_that_cannot_be_taken_back_says_why(line: Line) -> None:
+    numbers = [complete_next(line) for _ in range(2)]
+    operation = requests.rollback(None, line.job_id, checkpoint=numbers[0])
+    fails(line, "damaged")
+    line.checkpoint(numbers[1]).delete()
+    returns.return_due()
+    assert ended(operation).status == "failed"
+    assert "damaged; the job could not be taken back: " in ended(operation).error
+    assert line.job.status == JobStatus.FAILED
+
+
+def test_job_whose_end_is_not_settled_is_taken_back_later(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete_next(line)
+    operation = requests.rollback(None, line.job_id, checkpoint=1)
+    fails(line, "damaged")
+
+    def unsettled(*_: Any) -> None:
+        raise WrongState("still being settled", state="failed", allowed=[])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_services, "relaunch", unsettled)
+        assert returns.return_due() == 0
+    assert ended(operation).progress["phase"] == "return_due"
+    assert returns.return_due() == 1
 
 
 @pytest.mark.parametrize("status", ["created", "initializing"])
@@ -367,6 +420,63 @@ def test_rest_of_the_batch_that_ended_the_driver_is_dropped(line: Line) -> None:
     line.post(ManifestWritten(CheckpointId(1)), jobs.changed(JobStatus.FAILING, "too late"))
     assert line.job.status == JobStatus.RESTARTING
     assert line.driver.status == DriverStatus.ENDED
+
+
+@pytest.mark.parametrize("parallelism", [None, 2])
+def test_job_whose_rescale_fails_is_taken_back_to_its_parallelism(
+    line: Line, parallelism: int | None
+) -> None:
+    given = {} if parallelism is None else {"parallelism": parallelism}
+    Job.objects.update(options=given)
+    operation = requests.rescale(None, line.job_id, parallelism=64)
+    line.complete(1)
+    assert options_of(line.job)["parallelism"] == 64
+    again = fails(line, "4 of 64 slots registered")
+    assert returns.return_due() == 1
+    assert again.job.options == given
+    assert "restore" not in options_of(again.job)  # Its newest checkpoint.
+    Line.for_job(line.job).come_up(3, restored=1)
+    assert ended(operation).status == "failed"
+    kept = f"the checkpoint was taken and is kept: {uri(line, 1)}"
+    error = f"the job is failed: 4 of 64 slots registered; the job runs again as before; {kept}"
+    assert ended(operation).error == error
+
+
+def test_job_that_does_not_come_to_run_in_time_is_taken_back(line: Line) -> None:
+    operation = requests.rescale(None, line.job_id, parallelism=64)
+    line.complete(1)
+    Operation.objects.filter(pk=operation.pk).update(deadline_at=clock.now())
+    assert operations.expire_due() == 0
+    waiting = ended(operation)
+    assert (waiting.status, waiting.progress["phase"]) == ("running", "return_due")
+    assert waiting.deadline_at > clock.now()
+    assert returns.return_due() == 1
+    assert line.job.options == {}
+    Operation.objects.filter(pk=operation.pk).update(deadline_at=clock.now())
+    assert operations.expire_due() == 1
+    assert ended(operation).status == "expired"
+    assert "it was started again as before, and does not run yet" in ended(operation).error
+
+
+def test_job_that_runs_before_it_is_taken_back_stays_as_it_is(line: Line) -> None:
+    operation = requests.rescale(None, line.job_id, parallelism=4)
+    line.complete(1)
+    Operation.objects.filter(pk=operation.pk).update(deadline_at=clock.now())
+    operations.expire_due()
+    Line.for_job(line.job).come_up(2, restored=1)
+    assert ended(operation).status == "succeeded"
+    assert returns.return_due() == 0
+    assert line.job.options == {"parallelism": 4}
+
+
+def test_cancelled_job_is_not_taken_back(line: Line) -> None:
+    operation = requests.rescale(None, line.job_id, parallelism=4)
+    line.complete(1)
+    Operation.objects.filter(pk=operation.pk).update(deadline_at=clock.now())
+    operations.expire_due()
+    job_services.cancel(None, line.job_id)
+    assert ended(operation).status == "cancelled"
+    assert returns.return_due() == 0
 
 
 def test_rescale_whose_checkpoint_fails_changes_nothing(line: Line) -> None:

@@ -37,6 +37,23 @@ def states(kind: str, status: str, job: str = "running", **progress: Any) -> lis
         (states("rescale", "running", "restarting", phase="relaunching"), ["current", "ahead"]),
         (states("rollback", "running", "initializing", phase="relaunching"), ["done", "current"]),
         (states("rollback", "pending"), ["ahead", "ahead"]),
+        (
+            states("rollback", "running", "failed", phase="return_due", error="failed"),
+            ["done", "failed", "current"],
+        ),
+        (
+            states("rescale", "running", "restarting", phase="returning", saved="/c", error="late"),
+            ["done", "done", "failed", "current"],
+        ),
+        (
+            states("rollback", "failed", phase="done", error="failed", has_returned=True),
+            ["done", "failed", "done"],
+        ),
+        (
+            states("rollback", "expired", phase="done", error="failed", has_returned=False),
+            ["done", "failed", "failed"],
+        ),
+        (states("rollback", "succeeded", phase="done", error="late"), ["done", "done"]),
         (states("fork", "running", phase="saving"), ["current", "ahead"]),
         (states("fork", "succeeded", phase="done", restore="/s"), ["done"]),
         (states("preview", "running", until="2026", tries=1), ["current"]),

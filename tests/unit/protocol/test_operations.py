@@ -13,6 +13,7 @@ from weir.errors import ProtocolError
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
 from weir.protocol.operations import (
+    Before,
     Begun,
     Fail,
     JobReached,
@@ -22,8 +23,11 @@ from weir.protocol.operations import (
     OperationKind,
     OperationState,
     OutOfTime,
+    Overtaken,
     Phase,
     Relaunch,
+    Return,
+    ReturnTick,
     Save,
     Saved,
     SubmitFork,
@@ -44,7 +48,9 @@ RESCALE = OperationState(OperationKind.RESCALE)
 ROLLBACK = OperationState(OperationKind.ROLLBACK, restore=OLDER)
 FORK = OperationState(OperationKind.FORK)
 FORK_OF = OperationState(OperationKind.FORK, restore=OLDER)
-KINDS = (SAVEPOINT, SUSPEND, DRAIN, RESCALE, ROLLBACK, FORK, FORK_OF)
+WAS = Before(parallelism=2, checkpoint=7)
+RESCALE_BACK, ROLLBACK_BACK = replace(RESCALE, before=WAS), replace(ROLLBACK, before=WAS)
+KINDS = (SAVEPOINT, SUSPEND, DRAIN, RESCALE, ROLLBACK, FORK, FORK_OF, RESCALE_BACK, ROLLBACK_BACK)
 
 Commands: TypeAlias = tuple[OperationCommand, ...]
 
@@ -60,7 +66,8 @@ def lived(state: OperationState, *events: OperationEvent) -> tuple[OperationStat
 
 RUNS, IDLES = Begun(is_running=True), Begun(is_running=False)
 RAN, FINISHED = JobReached(JobStatus.RUNNING), JobReached(JobStatus.FINISHED)
-FAILED = JobReached(JobStatus.FAILED, "it hurt")
+FAILED, CANCELED = (JobReached(s, "it hurt") for s in (JobStatus.FAILED, JobStatus.CANCELED))
+HURT = "the job is failed: it hurt"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +89,33 @@ FAILED = JobReached(JobStatus.FAILED, "it hurt")
         (RESCALE, [IDLES, RAN], [Relaunch(None), Succeed(None)]),
         (ROLLBACK, [RUNS, RAN], [Relaunch(OLDER), Succeed(None)]),
         (ROLLBACK, [IDLES, FINISHED], [Relaunch(OLDER), Succeed(None)]),
+        (ROLLBACK_BACK, [RUNS, RAN], [Relaunch(OLDER), Succeed(None)]),
+        (
+            ROLLBACK_BACK,
+            [RUNS, FAILED, ReturnTick(), RAN],
+            [Relaunch(OLDER), Return(WAS, HURT), Fail(f"{HURT}; the job runs again as before")],
+        ),
+        (
+            ROLLBACK_BACK,
+            [RUNS, OutOfTime("late"), ReturnTick(), FAILED],
+            [
+                Relaunch(OLDER),
+                Return(WAS, "late"),
+                Fail(f"late; it was started again as before, then {HURT}"),
+            ],
+        ),
+        (ROLLBACK_BACK, [RUNS, OutOfTime("late"), RAN], [Relaunch(OLDER), Succeed(None)]),
+        (ROLLBACK_BACK, [IDLES, FAILED], [Relaunch(OLDER), Fail(HURT)]),
+        (
+            ROLLBACK_BACK,
+            [RUNS, CANCELED],
+            [Relaunch(OLDER), Fail("the job is canceled: it hurt")],
+        ),
+        (
+            ROLLBACK_BACK,
+            [RUNS, FAILED, Overtaken("overtaken")],
+            [Relaunch(OLDER), Fail(f"{HURT}; overtaken")],
+        ),
         (
             FORK,
             [RUNS, Saved(URI)],
@@ -103,18 +137,24 @@ def test_the_way_of_every_kind(
 _WAYS: dict[tuple[str, str], tuple[OperationState, Sequence[OperationEvent]]] = {}
 for _state in KINDS:
     _name = f"{_state.kind}{'-drain' * _state.drains}{'-of' * (_state is FORK_OF)}"
+    _name += "-back" * (_state.before is not None)
     _WAYS[_name, "accepted"] = _state, []
-    if _state not in (ROLLBACK, FORK_OF):
+    if _state not in (ROLLBACK, FORK_OF, ROLLBACK_BACK):
         _WAYS[_name, "saving"] = _state, [RUNS]
     if _state in (SUSPEND, DRAIN):
         _WAYS[_name, "ending"] = _state, [RUNS, Saved(URI)]
-    if _state is RESCALE:
+    if _state in (RESCALE, RESCALE_BACK):
         _WAYS[_name, "relaunching"] = _state, [RUNS, Saved(URI)]
-    if _state is ROLLBACK:
+    if _state in (ROLLBACK, ROLLBACK_BACK):
         _WAYS[_name, "relaunching"] = _state, [RUNS]
+    if _state.before is not None:
+        _launched = _WAYS[_name, "relaunching"][1]
+        _WAYS[_name, "return_due"] = _state, [*_launched, FAILED]
+        _WAYS[_name, "returning"] = _state, [*_launched, FAILED, ReturnTick()]
     _WAYS[_name, "done"] = _state, [OutOfTime("late")]
 EVENTS: list[OperationEvent] = [
     *(RUNS, IDLES, Saved(URI), Saved("another"), NotSaved("no"), OutOfTime("late")),
+    *(Overtaken("overtaken"), ReturnTick()),
     *(JobReached(status, "it hurt") for status in JobStatus),
 ]
 
@@ -146,7 +186,13 @@ def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Comm
     match state.phase, event:
         case Phase.DONE, _:
             return Phase.DONE, ()
-        case _, OutOfTime(error):
+        case Phase.RETURN_DUE | Phase.RETURNING, _:
+            return _returned(state, event, kept)
+        case Phase.RELAUNCHING, (OutOfTime() | JobReached(JobStatus.FAILED)) if state.before:
+            return Phase.RETURN_DUE, ()
+        case _, ReturnTick():
+            return state.phase, ()
+        case _, OutOfTime(error) | Overtaken(error):
             return Phase.DONE, (Fail(f"{error}{kept}"),)
         case Phase.ACCEPTED, Begun(is_running):
             return _begun(state, is_running=is_running)
@@ -172,12 +218,36 @@ def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Comm
             return state.phase, ()
 
 
+def _returned(state: OperationState, event: OperationEvent, kept: str) -> tuple[Phase, Commands]:
+    is_due = state.phase is Phase.RETURN_DUE
+    match event:
+        case ReturnTick() if is_due:
+            return Phase.RETURNING, (Return(WAS, HURT),)
+        case JobReached(JobStatus.RUNNING | JobStatus.FINISHED) if is_due:
+            return Phase.DONE, (Succeed(state.saved),)
+        case JobReached(JobStatus.RUNNING):
+            said = "the job runs again as before"
+        case JobReached(JobStatus.CANCELED) if is_due:
+            said = "then the job is canceled: it hurt"
+        case JobReached(status) if status in ENDS and not is_due:
+            said = f"it was started again as before, then the job is {status}: it hurt"
+        case OutOfTime() if is_due:
+            said = "the job could not be taken back to how it was"
+        case OutOfTime():
+            said = "it was started again as before, and does not run yet"
+        case Overtaken(said):
+            pass
+        case _:
+            return state.phase, ()
+    return Phase.DONE, (Fail(f"{HURT}; {said}{kept}"),)
+
+
 def _begun(state: OperationState, *, is_running: bool) -> tuple[Phase, Commands]:
     if state == FORK_OF:
         return Phase.DONE, (SubmitFork(OLDER), Succeed(None))
-    if state == ROLLBACK:
+    if state in (ROLLBACK, ROLLBACK_BACK):
         return Phase.RELAUNCHING, (Relaunch(OLDER),)
-    if state == RESCALE and not is_running:
+    if state.kind is OperationKind.RESCALE and not is_running:
         return Phase.RELAUNCHING, (Relaunch(None),)
     kinds = {
         OperationKind.STOP: CheckpointKind.STOP_DRAIN
