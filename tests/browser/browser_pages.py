@@ -24,6 +24,7 @@ from tests import factories
 from tests.database.frontend import documents, flights
 from weir.config import CheckpointConfig
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.operations import Before, OperationKind, OperationState, Phase
 from weir.protocol.wire import to_wire
 
 COMPLETED = 60
@@ -45,6 +46,16 @@ class Shown:
 TABS = (
     *("", "checkpoints/", "savepoints/", "recovery/", "alerts/", "configuration/", "logs/"),
     "audit/",
+)
+
+# A rescale with which the job did not come to run.
+TAKEN_BACK = OperationState(
+    OperationKind.RESCALE,
+    Phase.DONE,
+    saved="/var/lib/weir/checkpoints/flights/chk-58",
+    before=Before(parallelism=2),
+    error="the job is failed: 4 of 64 slots registered within 60000 ms; the cluster has 4 cores",
+    has_returned=True,
 )
 
 # What needs no rows.
@@ -281,6 +292,16 @@ def _operations(job: Job, fork: Job, by: User, directory: Path) -> dict[str, Ope
         ),
         "stopping": factories.operation(
             job, by, "rescale", "running", parameters={"parallelism": 4}
+        ),
+        "taken-back": factories.operation(
+            job,
+            by,
+            "rescale",
+            "failed",
+            parameters={"parallelism": 64},
+            progress=to_wire(TAKEN_BACK),
+            error=f"{TAKEN_BACK.error}; the job runs again as before; the checkpoint was taken and "
+            f"is kept: {TAKEN_BACK.saved}",
         ),
         "rollback-preview": factories.operation(
             job,
