@@ -17,6 +17,7 @@ from django.db.models.lookups import Exact
 from jobs.models import Job, Operation
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
+from weir.protocol.messages import Switch
 
 
 def _choices(enum: Any) -> list[tuple[str, str]]:
@@ -30,6 +31,14 @@ COMPLETED_ONCE = (
     CheckpointStatus.SUBSUMED.value,
     CheckpointStatus.DISCARDED.value,
 )
+
+
+class AlignmentOutcome(models.TextChoices):
+    """The way in which the barriers of a checkpoint went, over all of its subtasks."""
+
+    ALIGNED = "aligned", "Aligned"  # No barrier overtook records.
+    UNALIGNED = "unaligned", "Unaligned"  # From the start.
+    TIMED_OUT = "timed_out", "Unaligned after the time-out"  # Somewhere; aligned elsewhere.
 
 
 class CoordinatorRow(models.Model):
@@ -95,6 +104,10 @@ class Checkpoint(models.Model):
     state_bytes = models.BigIntegerField(default=0)
     written_bytes = models.BigIntegerField(default=0)
     in_flight_bytes = models.BigIntegerField(default=0)
+    # Operator subtasks whose snapshot is unaligned, and those of them that began aligned.
+    unaligned_count = models.IntegerField(default=0, db_default=0)
+    switched_count = models.IntegerField(default=0, db_default=0)
+    switched_ms = models.FloatField(null=True, blank=True)  # From the trigger to the first of them.
     discard_due_at = models.DateTimeField(null=True, blank=True)  # Its files are to be deleted.
     discard_tries = models.IntegerField(default=0)
     discard_error = models.TextField(blank=True)  # Why the last deletion failed.
@@ -165,6 +178,13 @@ class Checkpoint(models.Model):
 
     def __str__(self) -> str:
         return f"checkpoint {self.number} of {self.job_id}"
+
+    @property
+    def alignment(self) -> AlignmentOutcome:
+        """The way in which its barriers went, by the acknowledgements so far."""
+        if not self.unaligned_count:
+            return AlignmentOutcome.ALIGNED
+        return AlignmentOutcome.TIMED_OUT if self.switched_count else AlignmentOutcome.UNALIGNED
 
 
 class RemovedCheckpoints(models.Model):
@@ -240,9 +260,16 @@ class SubtaskAck(models.Model):
     async_ms = models.FloatField()
     bytes_during_alignment = models.BigIntegerField()
     in_flight_bytes = models.BigIntegerField()
+    # Of these, what waited at its outputs; the rest waited at its inputs.
+    in_flight_output_bytes = models.BigIntegerField(default=0, db_default=0)
     state_bytes = models.BigIntegerField()
     written_bytes = models.BigIntegerField()
     unaligned = models.BooleanField()
+    # Where it became unaligned, if it began aligned, and how long after the trigger.
+    switched = models.CharField(
+        max_length=8, choices=_choices(Switch), blank=True, default="", db_default=""
+    )
+    switched_ms = models.FloatField(null=True, blank=True)
     records = models.BigIntegerField()
     handles = models.JSONField()  # Files, as weir.ids.StateHandle; small state is in the manifest.
 
@@ -261,7 +288,7 @@ class _Cardinality(Func):
 class GateAlignment(models.Model):
     """The alignment of one input gate of one receiving subtask: a barrier, channel by channel.
 
-    Shape: all arrays have one entry per channel, in channel order.
+    Shape: all arrays have one entry per channel, in channel order; ``in_flight`` may be null.
     """
 
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.CASCADE, related_name="alignments")
@@ -272,6 +299,8 @@ class GateAlignment(models.Model):
     arrived_ms = ArrayField(models.FloatField(null=True))  # After the subtask's first; null: ended.
     blocked_ms = ArrayField(models.FloatField())
     bytes_during = ArrayField(models.BigIntegerField())
+    # Bytes of persisted records, as they came on the channel; null: none.
+    in_flight = ArrayField(models.BigIntegerField(), null=True, blank=True)
 
     class Meta:
         ordering = ["checkpoint", "operator", "index", "gate"]

@@ -30,7 +30,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from checkpoints.models import UNSETTLED, Checkpoint, RemovedCheckpoints
+from checkpoints.models import UNSETTLED, AlignmentOutcome, Checkpoint, RemovedCheckpoints
 from checkpoints.retention import totals
 from controlplane.alert_metrics import alert_metrics
 from controlplane.base import clock, threads
@@ -210,7 +210,24 @@ def _total_metrics(all_totals: Mapping[str, _Totals]) -> Iterator[Metric]:
         "The longest alignment among the subtasks, of completed checkpoints.",
         labels=["job"],
     )
+    in_flight = HistogramMetricFamily(
+        "weir_checkpoint_in_flight_bytes",
+        "Persisted in-flight data of completed checkpoints: records that barriers overtook.",
+        labels=["job"],
+    )
+    by_alignment = CounterMetricFamily(
+        "weir_checkpoints_by_alignment",
+        "Completed checkpoints: aligned, unaligned from the start, or after the time-out.",
+        labels=["job", "alignment"],
+    )
     for job_id, known in all_totals.items():
+        for alignment in AlignmentOutcome.values:
+            by_alignment.add_metric([job_id, alignment], known.count(alignment))
+        in_flight.add_metric(
+            [job_id],
+            _buckets("in_flight", totals.IN_FLIGHT_BUCKETS, known, of="in_flight"),
+            known.count("in_flight_bytes_in_all"),
+        )
         for result in ("completed", "failed", "aborted"):
             counts.add_metric([job_id, result], known.count(result))
         durations.add_metric(
@@ -223,12 +240,14 @@ def _total_metrics(all_totals: Mapping[str, _Totals]) -> Iterator[Metric]:
             _buckets("alignment", totals.ALIGNMENT_BUCKETS_S, known),
             known.count("alignments_ms") / 1_000,
         )
-    yield from (counts, durations, alignments)
+    yield from (counts, durations, alignments, in_flight, by_alignment)
 
 
-def _buckets(name: str, bounds: Sequence[float], known: _Totals) -> list[tuple[str, float]]:
+def _buckets(
+    name: str, bounds: Sequence[float], known: _Totals, of: str = "completed"
+) -> list[tuple[str, float]]:
     named = [(str(float(bound)), known.count(f"{name}_{i}")) for i, bound in enumerate(bounds)]
-    return [*named, ("+Inf", known.count("completed"))]
+    return [*named, ("+Inf", known.count(of))]
 
 
 def _last_checkpoint_metrics(jobs: list[Job], now: datetime) -> Iterator[Metric]:

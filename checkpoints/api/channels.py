@@ -13,11 +13,14 @@ ORDERINGS = {
     "place": ("operator", "index", "gate", "channel"),
     "blocked_ms": ("blocked_ms", "operator", "index", "gate", "channel"),
     "arrived_ms": ("arrival_ms", "operator", "index", "gate", "channel"),
+    "in_flight_bytes": ("in_flight_bytes", "operator", "index", "gate", "channel"),
 }
 _INTEGERS = frozenset({"index", "gate", "channel"})
+_BIG_INTEGERS = frozenset({"in_flight_bytes"})
 _FLOATS = frozenset({"blocked_ms", "arrival_ms"})
 _ENDED_MS = -1.0  # Sorts a channel whose input had ended before all others.
 _INTEGER_MAX = 2**31 - 1
+_BIG_INTEGER_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Channel:
     arrived_ms: float | None
     blocked_ms: float
     bytes_during: int
+    in_flight_bytes: int
 
     @property
     def arrival_ms(self) -> float:
@@ -46,10 +50,13 @@ _QUERY = f"""
     SELECT {_COLUMNS} FROM (
         SELECT a.operator, a.index, a.gate, c.channel - 1 AS channel,
                c.upstream, c.arrived_ms, c.blocked_ms, c.bytes_during,
+               coalesce(c.in_flight, 0) AS in_flight_bytes,
                coalesce(c.arrived_ms, {_ENDED_MS}) AS arrival_ms
         FROM checkpoints_gatealignment a
-        CROSS JOIN LATERAL unnest(a.upstream, a.arrived_ms, a.blocked_ms, a.bytes_during)
-            WITH ORDINALITY AS c (upstream, arrived_ms, blocked_ms, bytes_during, channel)
+        CROSS JOIN LATERAL
+            unnest(a.upstream, a.arrived_ms, a.blocked_ms, a.bytes_during, a.in_flight)
+            WITH ORDINALITY
+            AS c (upstream, arrived_ms, blocked_ms, bytes_during, in_flight, channel)
         WHERE a.checkpoint_id = %s AND (%s = '' OR a.operator = %s)
     ) AS channels
     WHERE {{condition}}
@@ -90,6 +97,8 @@ def _typed(page: Page) -> list[Any]:
     for column, value in zip(page.columns, page.cursor.values, strict=True):
         if column in _INTEGERS:
             fits = type(value) is int and 0 <= value <= _INTEGER_MAX
+        elif column in _BIG_INTEGERS:
+            fits = type(value) is int and 0 <= value <= _BIG_INTEGER_MAX
         elif column in _FLOATS:
             fits = type(value) in (int, float) and abs(value) < 1e300
         else:

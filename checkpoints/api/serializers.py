@@ -4,7 +4,7 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from checkpoints.models import Checkpoint, Savepoint, SubtaskAck
+from checkpoints.models import AlignmentOutcome, Checkpoint, Savepoint, SubtaskAck
 from jobs.api.serializers import JobDetailSerializer, JobSerializer
 from jobs.models import Job
 from weir.protocol.elements import CheckpointKind
@@ -27,6 +27,12 @@ class CheckpointSerializer(serializers.ModelSerializer):
         help_text="The number of the checkpoint that it builds on.",
     )
     reason = serializers.SerializerMethodField()
+    alignment = serializers.ChoiceField(
+        AlignmentOutcome.choices,
+        read_only=True,
+        help_text="`aligned`: no barrier overtook records; `unaligned`: barriers did from the "
+        "start; `timed_out`: they did somewhere, once the aligned checkpoint timeout was over.",
+    )
 
     class Meta:
         model = Checkpoint
@@ -54,6 +60,10 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "state_bytes",
             "written_bytes",
             "in_flight_bytes",
+            "alignment",
+            "unaligned_count",
+            "switched_count",
+            "switched_ms",
             "discard_due_at",
             "discard_error",
             "discarded_at",
@@ -70,6 +80,15 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "subtask_count": {"help_text": "Operator subtasks that have to acknowledge."},
             "start_delay_ms": {"help_text": "The largest among the subtasks, as the next three."},
             "state_bytes": {"help_text": "Of all subtasks, as the next two."},
+            "in_flight_bytes": {
+                "help_text": "Persisted in-flight data: records that barriers overtook."
+            },
+            "unaligned_count": {"help_text": "Operator subtasks whose snapshot is unaligned."},
+            "switched_count": {"help_text": "Those of them that began aligned."},
+            "switched_ms": {
+                "help_text": "From the trigger until the first of these became unaligned; null: "
+                "none did."
+            },
             "discard_due_at": {"help_text": "When its files are due to be deleted."},
             "discard_error": {"help_text": "Why the last deletion failed."},
             "has_details": {"help_text": "Whether acknowledgements and channels are still kept."},
@@ -197,11 +216,28 @@ class AckSerializer(serializers.ModelSerializer):
             "async_ms",
             "bytes_during_alignment",
             "in_flight_bytes",
+            "in_flight_output_bytes",
             "state_bytes",
             "written_bytes",
             "unaligned",
+            "switched",
+            "switched_ms",
             "records",
         ]
+        extra_kwargs = {
+            "in_flight_bytes": {
+                "help_text": "Persisted in-flight data: records that barriers overtook, as stored."
+            },
+            "in_flight_output_bytes": {
+                "help_text": "Of these, what waited at its outputs; the rest waited at its inputs."
+            },
+            "switched": {
+                "help_text": "Where it became unaligned, if it began aligned: at its `input`, "
+                "where barriers were missing; at its `output`, where its own barrier waited; or "
+                "`upstream`, before the barrier came. Else empty."
+            },
+            "switched_ms": {"help_text": "From the trigger until it became unaligned; or null."},
+        }
         read_only_fields = fields
 
 
@@ -219,6 +255,9 @@ class ChannelSerializer(serializers.Serializer):
     blocked_ms = serializers.FloatField(help_text="How long the channel was blocked.")
     bytes_during = serializers.IntegerField(
         help_text="Bytes processed or kept in flight while aligning."
+    )
+    in_flight_bytes = serializers.IntegerField(
+        help_text="Persisted in-flight data of this channel, at its receiver, as it came."
     )
 
 

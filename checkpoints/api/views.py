@@ -228,7 +228,8 @@ class ChannelsView(OfCheckpoint, ListAPIView):
         """The alignment of a checkpoint, channel by channel.
 
         `?ordering=-arrived_ms` begins with the channels that the others waited for,
-        `?ordering=-blocked_ms` with those that waited longest.
+        `?ordering=-blocked_ms` with those that waited longest, `?ordering=-in_flight_bytes` with
+        those that have most persisted in-flight data.
         """
         query = ChannelQuery(data=request.query_params)
         query.is_valid(raise_exception=True)

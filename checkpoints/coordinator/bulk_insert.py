@@ -31,9 +31,12 @@ _ACK_COLUMNS = (
     "async_ms",
     "bytes_during_alignment",
     "in_flight_bytes",
+    "in_flight_output_bytes",
     "state_bytes",
     "written_bytes",
     "unaligned",
+    "switched",
+    "switched_ms",
     "records",
     "handles",
 )
@@ -46,7 +49,9 @@ _GATE_COLUMNS = (
     "arrived_ms",
     "blocked_ms",
     "bytes_during",
+    "in_flight",
 )
+_NULLABLE = frozenset({"switched_ms", "in_flight"})
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
@@ -82,7 +87,8 @@ def check(gate: messages.GateAlignment) -> None:
         ProtocolError: The lengths differ.
     """
     count = len(gate.upstream)
-    if not count == len(gate.arrived_ms) == len(gate.blocked_ms) == len(gate.bytes_during):
+    arrays = (gate.arrived_ms, gate.blocked_ms, gate.bytes_during, gate.in_flight or gate.upstream)
+    if any(len(array) != count for array in arrays):
         raise ProtocolError(
             f"gate {gate.gate_index} names {count} channels, but its arrays have other lengths"
         )
@@ -103,9 +109,12 @@ def _ack(key: int, part: Part) -> Sequence[Any]:
         metrics.async_ms,
         metrics.bytes_processed_during_alignment,
         metrics.bytes_persisted_in_flight,
+        metrics.bytes_persisted_at_outputs,
         metrics.state_size,
         metrics.written_size,
         metrics.unaligned,
+        metrics.switched or "",
+        metrics.switched_ms,
         metrics.records,
         # State that travelled inside the acknowledgement is in the manifest.
         to_json([h for h in ack.handles if h.path is not None]) if ack.handles else "[]",
@@ -127,19 +136,23 @@ def _gate(key: int, row: Gate) -> Sequence[Any]:
         f"{{{arrived}}}",
         f"{{{blocked}}}",
         f"{{{during}}}",
+        f"{{{','.join(map(repr, gate.in_flight))}}}" if any(gate.in_flight) else None,
     )
 
 
 def _copy(model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     text = io.StringIO()
-    # Text is quoted, and so never taken for NULL, which these rows do not have.
+    # Text is quoted, and so never taken for NULL but in those columns that may be: there "" is.
     csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows(rows)
     if not text.tell():
         return
     text.seek(0)
     names = ", ".join(f'"{column}"' for column in columns)
+    nullable = ", ".join(f'"{column}"' for column in columns if column in _NULLABLE)
     # Django wraps the errors of its own calls only, and COPY is none of them.
     with connection.cursor() as cursor, connection.wrap_database_errors:
         cursor.copy_expert(
-            f'COPY "{model._meta.db_table}" ({names}) FROM STDIN WITH (FORMAT csv)', text
+            f'COPY "{model._meta.db_table}" ({names}) FROM STDIN '
+            f"WITH (FORMAT csv, FORCE_NULL ({nullable}))",
+            text,
         )

@@ -71,6 +71,9 @@ _CHANGING = (
     "state_bytes",
     "written_bytes",
     "in_flight_bytes",
+    "unaligned_count",
+    "switched_count",
+    "switched_ms",
     "abandoned_at",
     "watermark_ms",
     "discard_due_at",
@@ -216,6 +219,11 @@ class ReadModel:
         row.state_bytes += sum(m.state_size for m in measured)
         row.written_bytes += sum(m.written_size for m in measured)
         row.in_flight_bytes += sum(m.bytes_persisted_in_flight for m in measured)
+        row.unaligned_count += sum(m.unaligned for m in measured)
+        switched = [m for m in measured if m.switched is not None]
+        row.switched_count += len(switched)
+        after_ms = (row.switched_ms, *(m.switched_ms for m in switched))
+        row.switched_ms = min((ms for ms in after_ms if ms is not None), default=None)
         if self._sources is None and plan is not None:
             self._sources = {chain.head for chain in plan.chains if not any(chain.upstream)}
         reached = {row.watermark_ms} | {

@@ -12,6 +12,7 @@ from django.db.models import Count, Max, Q, QuerySet, Sum
 from checkpoints.models import Checkpoint, RemovedCheckpoints
 from weir.protocol.lifecycle import CheckpointStatus
 
+IN_FLIGHT_BUCKETS = (0, 1 << 16, 1 << 20, 1 << 23, 1 << 26, 1 << 28, 1 << 30)  # Bytes.
 DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 ALIGNMENT_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
 
@@ -29,6 +30,10 @@ def sums(rows: QuerySet[Checkpoint]) -> Iterable[dict[str, Any]]:
         f"alignment_{i}": Count("pk", filter=completed & Q(alignment_ms__lte=bound * 1_000))
         for i, bound in enumerate(ALIGNMENT_BUCKETS_S)
     }
+    in_flight = {
+        f"in_flight_{i}": Count("pk", filter=completed & Q(in_flight_bytes__lte=bound))
+        for i, bound in enumerate(IN_FLIGHT_BUCKETS)
+    }
     return (
         rows.order_by()
         .values("job")
@@ -38,8 +43,17 @@ def sums(rows: QuerySet[Checkpoint]) -> Iterable[dict[str, Any]]:
             aborted=Count("pk", filter=Q(status=_ABORTED)),
             durations_ms=Sum("duration_ms", filter=completed),
             alignments_ms=Sum("alignment_ms", filter=completed),
+            # Those whose data in flight was counted: totals of removed rows may be older.
+            in_flight=Count("pk", filter=completed),
+            in_flight_bytes_in_all=Sum("in_flight_bytes", filter=completed),
+            aligned=Count("pk", filter=completed & Q(unaligned_count=0)),
+            unaligned=Count("pk", filter=completed & Q(unaligned_count__gt=0, switched_count=0)),
+            timed_out=Count(
+                "pk", filter=completed & Q(unaligned_count__gt=0, switched_count__gt=0)
+            ),
             **durations,
             **alignments,
+            **in_flight,
         )
     )
 

@@ -168,6 +168,7 @@ class Gate:
     arrived_ms: Sequence[float | None]  # After the subtask's first barrier; None: ended.
     blocked_ms: Sequence[float]
     bytes_during: Sequence[int]
+    in_flight: Sequence[int] = ()  # Bytes of persisted records; empty: none of any channel.
 
     @property
     def slowest_ms(self) -> float:

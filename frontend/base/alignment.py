@@ -3,11 +3,20 @@
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from checkpoints.verdict.facts import Gate
 from controlplane.base.formatting import duration, plural, size
 
 TOGETHER_MS = 1.0  # Barriers closer than this arrived together: clocks and polls are no finer.
+
+
+class Measure(StrEnum):
+    """The measure of channels that a picture or a table shows."""
+
+    ARRIVED = "arrived"  # Of the barrier, after the receiving subtask's first.
+    BLOCKED = "blocked"
+    IN_FLIGHT = "in_flight"  # Bytes of persisted records.
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,7 @@ class Channel:
     arrived_ms: float | None  # None: the sender had ended.
     blocked_ms: float
     bytes_during: int
+    in_flight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,7 @@ def _channel(gate: Gate, position: int, gates_of: Mapping[tuple[str, int], int])
         arrived_ms=gate.arrived_ms[position],
         blocked_ms=gate.blocked_ms[position],
         bytes_during=gate.bytes_during[position],
+        in_flight_bytes=gate.in_flight[position] if gate.in_flight else 0,
     )
 
 

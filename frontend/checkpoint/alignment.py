@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from checkpoints.models import Checkpoint
 from controlplane.base.formatting import duration, plural, size
-from frontend.base.alignment import Channel
+from frontend.base.alignment import Channel, Measure
 from frontend.base.query_parameters import whole_number
 from frontend.checkpoint import figures, queries
 from frontend.checkpoint.queries import GateSpan, Input
@@ -31,7 +31,7 @@ class Wanted:
     base: str
     receiver: str = ""  # Empty: by pair of operators.
     gate: int = 0
-    by_blocked: bool = False
+    by: Measure = Measure.ARRIVED
 
     @classmethod
     def from_query(cls, parameters: Mapping[str, str], base: str) -> "Wanted":
@@ -40,7 +40,7 @@ class Wanted:
             base,
             parameters.get("receiver", "").replace("\0", ""),
             whole_number(parameters.get("gate"), 99_999) or 0,
-            parameters.get("by") == "blocked",
+            Measure(by) if (by := parameters.get("by")) in set(Measure) else Measure.ARRIVED,
         )
 
     def address(self, **changes: object) -> str:
@@ -52,7 +52,7 @@ class Wanted:
         given = {
             "receiver": self.receiver,
             "gate": self.gate or "",
-            "by": "blocked" if self.by_blocked else "",
+            "by": "" if self.by is Measure.ARRIVED else self.by,
         } | changes
         query = urlencode({name: value for name, value in given.items() if value})
         return f"?{query}" if query else ""
@@ -68,8 +68,10 @@ def alignment_section(checkpoint: Checkpoint, wanted: Wanted, figure_url: str) -
         "channels": [],
         "cut": "",
         "back": wanted.address(receiver="", gate=""),
-        "by": _by(wanted),
-        "by_blocked": wanted.by_blocked,
+        "by": _by(wanted, has_in_flight=bool(checkpoint.in_flight_bytes)),
+        "measure": _MEASURES[wanted.by].heat,
+        "is_sum": wanted.by is Measure.IN_FLIGHT,
+        "has_in_flight": bool(checkpoint.in_flight_bytes),
         "figure": f"{figure_url}{wanted.query()}",
     }
     if wanted.receiver:
@@ -96,35 +98,52 @@ def alignment_section(checkpoint: Checkpoint, wanted: Wanted, figure_url: str) -
 
 
 def _channels(checkpoint: Checkpoint, wanted: Wanted, total: int) -> Json:
-    rows = queries.slowest_channels(
-        checkpoint, wanted.receiver, wanted.gate, by_blocked=wanted.by_blocked
-    )
+    rows = queries.slowest_channels(checkpoint, wanted.receiver, wanted.gate, by=wanted.by)
     caption = plural(total, "channel")
     if len(rows) < total:
-        caption = f"The {len(rows):,} slowest of {caption}"
+        which = "largest" if wanted.by is Measure.IN_FLIGHT else "slowest"
+        caption = f"The {len(rows):,} {which} of {caption}"
     return {"channels": [_channel(row) for row in rows], "caption": caption}
 
 
-def _by(wanted: Wanted) -> list[Json]:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A measure in words."""
+
+    text: str
+    help: str
+    heat: str  # What its heat map is of.
+
+
+_MEASURES = {
+    Measure.ARRIVED: _Shown(
+        "Barrier after the first",
+        "The time from the receiving subtask's first barrier to this one",
+        "barrier arrival after the first",
+    ),
+    Measure.BLOCKED: _Shown(
+        "Time blocked",
+        "The time for which a channel was blocked, until the last barrier",
+        "the time channels were blocked",
+    ),
+    Measure.IN_FLIGHT: _Shown(
+        "Persisted in-flight data",
+        "Records that the channel's barrier overtook at the receiving subtask, in the checkpoint",
+        "persisted in-flight data",
+    ),
+}
+
+
+def _by(wanted: Wanted, *, has_in_flight: bool) -> list[Json]:
     return [
         {
-            "text": text,
-            "help": means,
-            "url": wanted.address(by=by),
-            "is_current": (by == "blocked") == wanted.by_blocked,
+            "text": shown.text,
+            "help": shown.help,
+            "url": wanted.address(by="" if by is Measure.ARRIVED else by),
+            "is_current": by is wanted.by,
         }
-        for by, text, means in (
-            (
-                "",
-                "Barrier after the first",
-                "The time from the receiving subtask's first barrier to this one",
-            ),
-            (
-                "blocked",
-                "Time blocked",
-                "The time for which a channel was blocked, until the last barrier",
-            ),
-        )
+        for by, shown in _MEASURES.items()
+        if has_in_flight or by is not Measure.IN_FLIGHT
     ]
 
 
@@ -142,11 +161,9 @@ def figure(checkpoint: Checkpoint, wanted: Wanted) -> Figure:
                 for span in spans
             }
             names = [_receiver(span, spans) for span in spans]
-            return figures.pair_map(spans, names, links, by_blocked=wanted.by_blocked)
-    gates = queries.gates(
-        checkpoint, wanted.receiver, wanted.gate, by_blocked=wanted.by_blocked, at_most=at_most
-    )
-    return figures.channel_map(gates, by_blocked=wanted.by_blocked)
+            return figures.pair_map(spans, names, links, by=wanted.by)
+    gates = queries.gates(checkpoint, wanted.receiver, wanted.gate, by=wanted.by, at_most=at_most)
+    return figures.channel_map(gates, by=wanted.by)
 
 
 def is_small(spans: list[GateSpan]) -> bool:
@@ -176,6 +193,7 @@ def _pair(span: GateSpan, spans: list[GateSpan], wanted: Wanted) -> Json:
         "most_blocked": duration(span.most_blocked_ms),
         "p95_blocked": duration(span.p95_blocked_ms),
         "slowest": f"{span.receiver}-{span.slowest}" if span.most_arrived_ms else "",
+        "in_flight": size(span.in_flight_bytes),
     }
 
 
@@ -192,4 +210,5 @@ def _channel(channel: Channel) -> Json:
         else duration(channel.arrived_ms),
         "blocked": duration(channel.blocked_ms),
         "during": size(channel.bytes_during),
+        "in_flight": size(channel.in_flight_bytes),
     }

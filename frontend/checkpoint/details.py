@@ -21,7 +21,7 @@ from controlplane.base.formatting import (
     rough_duration,
     size,
 )
-from frontend.base import status
+from frontend.base import in_flight, status
 from frontend.base.texts import has_more, tail
 from frontend.checkpoint import listing
 from frontend.checkpoint.queries import Ack, ChainSpan, OperatorTotal, SubtaskPhases
@@ -190,12 +190,14 @@ def _facts(checkpoint: Checkpoint, asked: Operation | None) -> list[Json]:
                 "The lowest watermark of the subtasks at its barriers",
             )
         )
+    if outcome := in_flight.outcome_text(checkpoint):
+        facts.append(_fact("Alignment", outcome, in_flight.outcome_help(checkpoint)))
     if checkpoint.in_flight_bytes:
         facts.append(
             _fact(
-                "In-flight data",
+                "Persisted in-flight data",
                 size(checkpoint.in_flight_bytes),
-                "Records that barriers overtook, stored in the checkpoint: it was unaligned",
+                in_flight.PERSISTED,
             )
         )
     if checkpoint.sinks_acknowledged_at is not None:
@@ -369,6 +371,7 @@ def states(
                 else NOTHING,
                 "written": size(here.written_bytes) if here else NOTHING,
                 "in_flight": size(here.in_flight_bytes) if here else NOTHING,
+                "at_outputs": in_flight.at_outputs(here.in_flight_output_bytes) if here else "",
             }
         )
     return rows
@@ -398,7 +401,11 @@ def acks(rows: Sequence[Ack], triggered_at: datetime) -> list[Json]:
             "written": size(row.written_bytes),
             "during": size(row.bytes_during_alignment),
             "in_flight": size(row.in_flight_bytes),
-            "unaligned": row.unaligned,
+            "at_outputs": in_flight.at_outputs(row.in_flight_output_bytes),
+            "unaligned": in_flight.subtask_text(
+                unaligned=row.unaligned, switched_ms=row.switched_ms
+            ),
+            "why_unaligned": in_flight.subtask_help(row.switched),
             "records": number(row.records),
         }
         for row in rows

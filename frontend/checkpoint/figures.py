@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from checkpoints.verdict.facts import Gate
-from controlplane.base.formatting import duration, size
-from frontend.base.alignment import gate_counts, receiver_name
+from controlplane.base.formatting import duration, plural, size
+from frontend.base.alignment import Measure, gate_counts, receiver_name
 from frontend.checkpoint.queries import ChainSpan, GateSpan, SubtaskPhases
 from frontend.job.figures import PHASES, heat_scale
 from frontend.job.marks import Figure, plain
@@ -250,9 +250,9 @@ def pair_map(
     names: Sequence[str],
     links: Mapping[str, str],
     *,
-    by_blocked: bool,
+    by: Measure,
 ) -> Figure:
-    """Receiving operator × sending operator: the latest barrier, or the longest blocked channel.
+    """Receiving × sending operator: the latest barrier, the longest blocked channel, or all data.
 
     Args:
         names: Names of the receiving inputs, one per span.
@@ -264,20 +264,36 @@ def pair_map(
         (name, sender_of(span.first_sender)): span for name, span in zip(names, spans, strict=True)
     }
 
-    def cell(row: str, column: str) -> GateSpan | None:
-        return values.get((row, column))
+    def value(span: GateSpan) -> float | None:
+        match by:
+            case Measure.ARRIVED:
+                return _seconds(span.most_arrived_ms)
+            case Measure.BLOCKED:
+                return _seconds(span.most_blocked_ms)
+            case Measure.IN_FLIGHT:
+                return span.in_flight_bytes
 
-    def ms(span: GateSpan | None) -> float | None:
-        if span is None:
-            return None
-        return span.most_blocked_ms if by_blocked else span.most_arrived_ms
+    def text(span: GateSpan) -> str:
+        match by:
+            case Measure.ARRIVED:
+                return duration(span.most_arrived_ms)
+            case Measure.BLOCKED:
+                return duration(span.most_blocked_ms)
+            case Measure.IN_FLIGHT:
+                return size(span.in_flight_bytes)
 
-    def p95(span: GateSpan | None) -> float | None:
-        if span is None:
-            return None
-        return span.p95_blocked_ms if by_blocked else span.p95_arrived_ms
+    def about(span: GateSpan) -> str:
+        match by:
+            case Measure.ARRIVED:
+                within = duration(span.p95_arrived_ms)
+            case Measure.BLOCKED:
+                within = duration(span.p95_blocked_ms)
+            case Measure.IN_FLIGHT:
+                return f"{text(span)} on {plural(span.channels, 'channel')}"
+        return f"at most {text(span)}<br>95 % of the subtasks within {within}"
 
-    z = [[_seconds(ms(cell(row, column))) for column in columns] for row in rows]
+    spans_by_place = [[values.get((row, column)) for column in columns] for row in rows]
+    z = [[None if span is None else value(span) for span in row] for row in spans_by_place]
     return {
         "data": [
             {
@@ -286,20 +302,15 @@ def pair_map(
                 "y": [plain(row) for row in rows],
                 "z": z,
                 "text": [
-                    [
-                        "" if cell(row, column) is None else duration(ms(cell(row, column)))
-                        for column in columns
-                    ]
-                    for row in rows
+                    ["" if span is None else text(span) for span in row] for row in spans_by_place
                 ],
                 "customdata": [
-                    [duration(p95(cell(row, column))) for column in columns] for row in rows
+                    ["" if span is None else about(span) for span in row] for row in spans_by_place
                 ],
                 "texttemplate": "%{text}",
-                "hovertemplate": "%{x} → %{y}<br>at most %{text}<br>"
-                "95 % of the subtasks within %{customdata}<extra></extra>",
+                "hovertemplate": "%{x} → %{y}<br>%{customdata}<extra></extra>",
                 "hoverongaps": False,
-                **_heat_scale(z, by_blocked=by_blocked),
+                **_heat_scale(z, by),
             }
         ],
         "layout": _layout(
@@ -312,11 +323,11 @@ def pair_map(
     }
 
 
-def channel_map(gates: Sequence[Gate], *, by_blocked: bool) -> Figure:
-    """Receiving subtask × sending subtask: the arrival of the barrier, or the blocked time.
+def channel_map(gates: Sequence[Gate], *, by: Measure) -> Figure:
+    """Receiving subtask × sending subtask: the barrier's arrival, the blocked time, or the data.
 
     Args:
-        gates: The slowest gates, the slowest first: rows from the top.
+        gates: The slowest or largest gates, these first: rows from the top.
     """
     counts = gate_counts(gates)
     # In the order of the channels, which all gates of one operator share.
@@ -324,27 +335,29 @@ def channel_map(gates: Sequence[Gate], *, by_blocked: bool) -> Figure:
     rows = [plain(receiver_name(gate, counts)) for gate in gates]
     z: list[list[float | None]] = []
     others: list[list[list[float | None]]] = []
+    first, *rest = (by, *(other for other in Measure if other is not by))
     for gate in gates:
-        values = gate.blocked_ms if by_blocked else gate.arrived_ms
-        rest = gate.arrived_ms if by_blocked else gate.blocked_ms
+        values = {measure: _values(gate, measure) for measure in Measure}
         by_sender = {
-            sender: (_seconds(value), _seconds(other), during)
-            for sender, value, other, during in zip(
-                gate.upstream, values, rest, gate.bytes_during, strict=True
+            sender: (values[first][at], [values[other][at] for other in rest], during)
+            for at, (sender, during) in enumerate(
+                zip(gate.upstream, gate.bytes_during, strict=True)
             )
         }
         z.append([by_sender[sender][0] if sender in by_sender else None for sender in columns])
         others.append(
             [
-                list(by_sender[sender][1:]) if sender in by_sender else [None, None]
+                [*by_sender[sender][1], by_sender[sender][2]]
+                if sender in by_sender
+                else [None, None, None]
                 for sender in columns
             ]
         )
-    shown, other = (
-        ("blocked for", "barrier arrived after")
-        if by_blocked
-        else ("barrier arrived after", "blocked for")
-    )
+    lines = [
+        _SAID[first].format("z"),
+        *(_SAID[other].format(f"customdata[{at}]") for at, other in enumerate(rest)),
+        "%{customdata[2]:.3s}B during the alignment",
+    ]
     return {
         "data": [
             {
@@ -353,13 +366,11 @@ def channel_map(gates: Sequence[Gate], *, by_blocked: bool) -> Figure:
                 "y": rows,
                 "z": z,
                 "customdata": others,
-                "hovertemplate": f"%{{x}} → %{{y}}<br>{shown} %{{z:.3s}}s<br>"
-                f"{other} %{{customdata[0]:.3s}}s<br>"
-                "%{customdata[1]:.3s}B during the alignment<extra></extra>",
+                "hovertemplate": f"%{{x}} → %{{y}}<br>{'<br>'.join(lines)}<extra></extra>",
                 "hoverongaps": False,
                 "xgap": 1 if len(columns) <= 64 else 0,
                 "ygap": 1 if len(rows) <= 64 else 0,
-                **_heat_scale(z, by_blocked=by_blocked),
+                **_heat_scale(z, by),
             }
         ],
         "layout": _layout(
@@ -369,6 +380,24 @@ def channel_map(gates: Sequence[Gate], *, by_blocked: bool) -> Figure:
             yaxis=_category_axis(len(rows)),
         ),
     }
+
+
+_SAID = {
+    Measure.ARRIVED: "barrier arrived after %{{{}:.3s}}s",
+    Measure.BLOCKED: "blocked for %{{{}:.3s}}s",
+    Measure.IN_FLIGHT: "%{{{}:.3s}}B persisted in flight",
+}
+
+
+def _values(gate: Gate, measure: Measure) -> Sequence[float | None]:
+    """The values of a gate's channels, in seconds or bytes."""
+    match measure:
+        case Measure.ARRIVED:
+            return [_seconds(ms) for ms in gate.arrived_ms]
+        case Measure.BLOCKED:
+            return [_seconds(ms) for ms in gate.blocked_ms]
+        case Measure.IN_FLIGHT:
+            return gate.in_flight or [0] * len(gate.upstream)
 
 
 def heat_rows(columns: int) -> int:
@@ -390,9 +419,15 @@ def _seconds(ms: float | None) -> float | None:
     return None if ms is None else round(ms / 1_000, 6)
 
 
-def _heat_scale(z: Sequence[Sequence[float | None]], *, by_blocked: bool) -> Figure:
+def _heat_scale(z: Sequence[Sequence[float | None]], by: Measure) -> Figure:
     most = max((value for row in z for value in row if value is not None), default=0.0)
-    return heat_scale(most, "Blocked" if by_blocked else "Barrier after<br>the first")
+    match by:
+        case Measure.ARRIVED:
+            return heat_scale(most, "Barrier after<br>the first")
+        case Measure.BLOCKED:
+            return heat_scale(most, "Blocked")
+        case Measure.IN_FLIGHT:
+            return heat_scale(most, "In flight", unit="B")
 
 
 def _heat_axis(title: str) -> Figure:

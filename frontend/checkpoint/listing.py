@@ -10,7 +10,7 @@ from django.urls import reverse
 from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import Checkpoint
 from controlplane.base.formatting import NOTHING, duration, iso, moment, number, size
-from frontend.base import status
+from frontend.base import in_flight, status
 from frontend.base.query_parameters import BIGINT_MAX, whole_number
 from frontend.base.texts import headline
 from frontend.checkpoint import queries
@@ -106,6 +106,8 @@ def row_of(row: Checkpoint) -> Json:
         "url": reverse("checkpoint-page", args=[row.job_id, row.number]),
         "tag": "" if row.kind == CheckpointKind.CHECKPOINT else kind_of(row),
         "name": name_of(row),
+        "unaligned": in_flight.outcome_text(row),
+        "unaligned_help": in_flight.outcome_help(row),
         "left_behind": "left behind" if row.abandoned_at is not None else "",
         "status": status.of_checkpoint(row.status),
         "why": why(row),
@@ -120,6 +122,7 @@ def row_of(row: Checkpoint) -> Json:
         "async": NOTHING if under_way else duration(row.async_ms),
         "state": size(row.state_bytes) if is_whole else NOTHING,
         "written": size(row.written_bytes) if is_whole else NOTHING,
+        "in_flight": size(row.in_flight_bytes) if is_whole else NOTHING,
         "acknowledged": f"{row.acknowledged_count:,}/{row.subtask_count:,}",
     }
 

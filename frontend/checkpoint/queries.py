@@ -25,7 +25,8 @@ from django.db.models import (
 from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.base import clock
-from frontend.base.alignment import Channel
+from frontend.base.alignment import Channel, Measure
+from frontend.base.query_parameters import BIGINT_MAX
 from jobs.models import Operation, Subtask
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
@@ -246,6 +247,7 @@ class OperatorTotal:
     state_bytes: int
     written_bytes: int
     in_flight_bytes: int
+    in_flight_output_bytes: int
 
 
 def operator_totals(checkpoint_ids: Sequence[int]) -> list[OperatorTotal]:
@@ -254,7 +256,13 @@ def operator_totals(checkpoint_ids: Sequence[int]) -> list[OperatorTotal]:
         SubtaskAck.objects.filter(checkpoint__in=checkpoint_ids)
         .order_by()
         .values_list("checkpoint_id", "operator")
-        .annotate(Count("id"), Sum("state_bytes"), Sum("written_bytes"), Sum("in_flight_bytes"))
+        .annotate(
+            Count("id"),
+            Sum("state_bytes"),
+            Sum("written_bytes"),
+            Sum("in_flight_bytes"),
+            Sum("in_flight_output_bytes"),
+        )
     )
     return [OperatorTotal(*row) for row in rows]
 
@@ -293,6 +301,9 @@ class Ack:
     bytes_during_alignment: int
     unaligned: bool
     records: int
+    in_flight_output_bytes: int
+    switched: str
+    switched_ms: float | None
 
 
 def acks(checkpoint: Checkpoint, *, sort: str, operator: str, page: int) -> tuple[list[Ack], bool]:
@@ -320,6 +331,9 @@ def acks(checkpoint: Checkpoint, *, sort: str, operator: str, page: int) -> tupl
             "bytes_during_alignment",
             "unaligned",
             "records",
+            "in_flight_output_bytes",
+            "switched",
+            "switched_ms",
         )[begin : begin + ACKS_LISTED + 1]
     )
     return [Ack(*row) for row in page_rows[:ACKS_LISTED]], len(page_rows) > ACKS_LISTED
@@ -395,18 +409,21 @@ class GateSpan:
     most_blocked_ms: float
     p95_blocked_ms: float
     slowest: int  # The receiving subtask whose last barrier came latest.
+    in_flight_bytes: int  # Of all channels.
 
 
-_GATE_SPANS = """
+_GATE_SPANS = f"""
     SELECT operator, gate, min(first_sender), count(*), sum(channels)::bigint,
            max(arrived), percentile_disc(0.95) WITHIN GROUP (ORDER BY arrived),
            max(blocked), percentile_disc(0.95) WITHIN GROUP (ORDER BY blocked),
-           (array_agg("index" ORDER BY arrived DESC NULLS LAST, "index"))[1]
+           (array_agg("index" ORDER BY arrived DESC NULLS LAST, "index"))[1],
+           least(coalesce(sum(in_flight), 0), {BIGINT_MAX})::bigint
     FROM (
         SELECT operator, gate, "index", upstream[1] AS first_sender,
                cardinality(arrived_ms) AS channels,
                (SELECT max(ms) FROM unnest(arrived_ms) AS ms) AS arrived,
-               (SELECT max(ms) FROM unnest(blocked_ms) AS ms) AS blocked
+               (SELECT max(ms) FROM unnest(blocked_ms) AS ms) AS blocked,
+               (SELECT sum(bytes) FROM unnest(in_flight) AS bytes) AS in_flight
         FROM checkpoints_gatealignment
         WHERE checkpoint_id = %s
     ) AS g
@@ -455,39 +472,49 @@ def gate_input(checkpoint: Checkpoint, receiver: str, gate: int) -> Input | None
 
 
 _SLOWEST_GATES = """
-    SELECT operator, "index", gate, upstream, arrived_ms, blocked_ms, bytes_during
-    FROM checkpoints_gatealignment
+    SELECT operator, "index", gate, upstream, arrived_ms, blocked_ms, bytes_during,
+           coalesce(in_flight, '{{}}') AS in_flight
+    FROM checkpoints_gatealignment g
     WHERE checkpoint_id = %s AND (%s = '' OR operator = %s AND gate = %s)
-    ORDER BY (SELECT max(ms) FROM unnest({column}) AS ms) DESC NULLS LAST, operator, "index", gate
+    ORDER BY (SELECT max(most) FROM unnest(g.{column}) AS most) DESC NULLS LAST,
+             operator, "index", gate
     LIMIT %s
 """
 
 
+_COLUMN = {
+    Measure.ARRIVED: "arrived_ms",
+    Measure.BLOCKED: "blocked_ms",
+    Measure.IN_FLIGHT: "in_flight",
+}
+
+
 def gates(
-    checkpoint: Checkpoint, receiver: str, gate: int, *, by_blocked: bool, at_most: int
+    checkpoint: Checkpoint, receiver: str, gate: int, *, by: Measure, at_most: int
 ) -> list[Gate]:
-    """The slowest gates of a receiving operator's input (``""``: of all), the slowest first."""
-    query = _SLOWEST_GATES.format(column="blocked_ms" if by_blocked else "arrived_ms")
+    """The gates of a receiving operator's input (``""``: of all), the largest first."""
+    query = _SLOWEST_GATES.format(column=_COLUMN[by])
     return _rows(Gate, query, [checkpoint.pk, receiver, receiver, gate, at_most])
 
 
-# The n slowest channels are in the n slowest gates: only these are unnested.
+# The n slowest channels are in the n slowest gates: only these are unnested. So are the largest.
 _CHANNELS = f"""
-    SELECT c.sender, g.operator || '-' || g."index", c.position - 1, c.arrived, c.blocked, c.during
+    SELECT c.sender, g.operator || '-' || g."index", c.position - 1, c.arrived_ms, c.blocked_ms,
+           c.during, coalesce(c.in_flight, 0)
     FROM ({_SLOWEST_GATES}) AS g
-    CROSS JOIN LATERAL unnest(g.upstream, g.arrived_ms, g.blocked_ms, g.bytes_during)
-        WITH ORDINALITY AS c (sender, arrived, blocked, during, position)
-    ORDER BY {{of_channel}} DESC NULLS LAST, g.operator, g."index", g.gate, c.position
+    CROSS JOIN LATERAL
+        unnest(g.upstream, g.arrived_ms, g.blocked_ms, g.bytes_during, g.in_flight)
+        WITH ORDINALITY AS c (sender, arrived_ms, blocked_ms, during, in_flight, position)
+    ORDER BY c.{{column}} DESC NULLS LAST, g.operator, g."index", g.gate, c.position
     LIMIT %s
 """
 
 
 def slowest_channels(
-    checkpoint: Checkpoint, receiver: str, gate: int, *, by_blocked: bool
+    checkpoint: Checkpoint, receiver: str, gate: int, *, by: Measure
 ) -> list[Channel]:
-    """The slowest channels of a receiving operator's input (``""``: of all)."""
-    name = "blocked" if by_blocked else "arrived"
-    query = _CHANNELS.format(column=f"{name}_ms", of_channel=f"c.{name}")
+    """The slowest or largest channels of a receiving operator's input (``""``: of all)."""
+    query = _CHANNELS.format(column=_COLUMN[by])
     most = CHANNELS_LISTED
     return _rows(Channel, query, [checkpoint.pk, receiver, receiver, gate, most, most])
 

@@ -12,6 +12,7 @@ from django.http import QueryDict
 
 from checkpoints.models import Checkpoint
 from controlplane.base.formatting import number, plural
+from frontend.base import in_flight
 from frontend.base.query_parameters import BIGINT_MAX, whole_number
 from frontend.checkpoint import details, queries
 
@@ -113,7 +114,7 @@ ACK_COLUMNS = (
         "Alignment bytes",
         "Bytes that the subtask processed during its alignment",
     ),
-    ("in_flight", "In-flight", "Records that barriers overtook; unaligned checkpoints only"),
+    ("in_flight", "In-flight", in_flight.PERSISTED),
 )
 
 

@@ -8,7 +8,7 @@ alignment that a subtask reports while it waits (the barriers that have arrived 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -145,6 +145,8 @@ class Moment:
     waiting: Sequence[Waiting] = ()
     stalls: Sequence[Stall] = ()
     slow: Slow | None = None  # Of a settled checkpoint; computed while one is under way.
+    # Bytes of records that barriers overtook at receivers, by receiving chain and input gate.
+    in_flight: Mapping[tuple[str, int], int] = field(default_factory=dict)
     is_over: bool = False
 
 
@@ -250,6 +252,14 @@ def _barrier(link: Link, progress: Mapping[str, _Progress], moment: Moment) -> _
             return _Known(Barrier.THROUGH, "✓", "the barrier is through")
         return _Known(Barrier.NONE, "", "")
     if not receiving.missing:
+        overtaken = moment.in_flight.get((link.target, link.gate), 0)
+        if overtaken:
+            return _Known(
+                Barrier.THROUGH,
+                f"✓ +{size(overtaken)}",
+                f"the barrier is through; {size(overtaken)} of records that it overtook are in the "
+                "checkpoint",
+            )
         return _Known(Barrier.THROUGH, "✓", "the barrier is through")
     aligning = [
         (row, gate)

@@ -146,6 +146,7 @@ def _channel(channel: alignment.Channel) -> Json:
         else duration(channel.arrived_ms),
         "blocked_ms": duration(channel.blocked_ms),
         "bytes_during": size(channel.bytes_during),
+        "in_flight_bytes": size(channel.in_flight_bytes),
     }
 
 

@@ -59,16 +59,17 @@ def _layout(**parts: Any) -> Figure:
     }
 
 
-def heat_scale(most: float, title: str) -> Figure:
-    """The colours of a heat map of seconds, up to ``most``."""
+def heat_scale(most: float, title: str, unit: str = "s") -> Figure:
+    """The colours of a heat map of seconds, or bytes (``"B"``), up to ``most``."""
     return {
         "zmin": 0,
-        "zmax": max(most, 0.001),  # All zero: a scale of a millisecond.
+        # All zero: a scale of a millisecond, or a byte.
+        "zmax": max(most, 0.001 if unit == "s" else 1),
         "colorscale": [[0, "var(--heat-low)"], [0.5, "var(--heat-mid)"], [1, "var(--heat-high)"]],
         "colorbar": {
             "title": {"text": title},
             "tickformat": "~s",
-            "ticksuffix": "s",
+            "ticksuffix": unit,
             "thickness": 12,
             "outlinewidth": 0,
         },

@@ -32,6 +32,7 @@ from checkpoints.verdict.facts import Gate
 from controlplane.alerts.models import FIRING, Alert
 from controlplane.base import clock
 from frontend.base.alignment import NOTHING_ALIGNED, Aligned
+from frontend.base.query_parameters import BIGINT_MAX
 from frontend.graph.state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.job.history import Window
 from jobs.models import (
@@ -353,6 +354,7 @@ def latest_aligned(job_id: str) -> Checkpoint | None:
 # The totals read every gate in the database; only the slowest gates are fetched.
 _SLOWEST_GATES = """
     SELECT g.operator, g."index", g.gate, g.upstream, g.arrived_ms, g.blocked_ms, g.bytes_during,
+           coalesce(g.in_flight, '{}'),
            s.inputs, s.gate_count, s.channel_count, s.channels_max, s.blocked_ms
     FROM (
         SELECT id, position,
@@ -391,10 +393,27 @@ def aligned(checkpoint: Checkpoint | None, at_most: int) -> Aligned:
         rows = cursor.fetchall()
     if not rows:
         return NOTHING_ALIGNED
-    gates = [Gate(*row[:7]) for row in rows]
-    inputs = {(gate.operator, gate.index): row[7] for gate, row in zip(gates, rows, strict=True)}
-    *counts, blocked_ms = rows[0][8:]
+    gates = [Gate(*row[:8]) for row in rows]
+    inputs = {(gate.operator, gate.index): row[8] for gate, row in zip(gates, rows, strict=True)}
+    *counts, blocked_ms = rows[0][9:]
     return Aligned(gates, inputs, *counts, blocked_ms=blocked_ms or 0.0)
+
+
+_IN_FLIGHT = f"""
+    SELECT operator, gate, least(sum(bytes), {BIGINT_MAX})::bigint
+    FROM checkpoints_gatealignment CROSS JOIN LATERAL unnest(in_flight) AS bytes
+    WHERE checkpoint_id = %s AND in_flight IS NOT NULL
+    GROUP BY operator, gate
+"""
+
+
+def in_flight(checkpoint: Checkpoint | None) -> dict[tuple[str, int], int]:
+    """Bytes of records that barriers overtook at receivers, by receiving chain and input gate."""
+    if checkpoint is None or not checkpoint.in_flight_bytes:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(_IN_FLIGHT, [checkpoint.pk])
+        return {(operator, gate): size for operator, gate, size in cursor.fetchall()}
 
 
 def exceptions(job_id: str) -> list[JobException]:

@@ -28,7 +28,7 @@ from controlplane.base.formatting import (
     rough_duration,
     size,
 )
-from frontend.base import status, verdict_cache
+from frontend.base import in_flight, status, verdict_cache
 from frontend.base.texts import has_more, headline, tail
 from frontend.graph import picture, state
 from frontend.job import queries
@@ -57,8 +57,9 @@ def snapshot(job_id: str) -> Json | None:
 def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
     """The snapshot and the operator graph whose state is in it; None where there is no such job.
 
-    Eleven queries for a job of any size, and those of a verdict that is not cached. While nothing
-    happens, only ``now`` and the texts of ages change; ``changes`` leaves those out.
+    Eleven queries for a job of any size, one more for an unaligned checkpoint, and those of a
+    verdict that is not cached. While nothing happens, only ``now`` and the texts of ages change;
+    ``changes`` leaves those out.
     """
     job = queries.job_with_now(job_id)
     if job is None:
@@ -144,6 +145,7 @@ def _graph(
         # Stalls of a failed attempt stay in the rows until the next attempt begins.
         stalls=stalls if job.status == JobStatus.RUNNING else (),
         slow=_slow(operators, shown, verdict),
+        in_flight=queries.in_flight(shown),
         is_over=job.is_over,
     )
     return state.graph_state(operators, moment)
@@ -388,9 +390,16 @@ def _progress(checkpoint: Checkpoint | None, now: datetime) -> Json | None:
         "acknowledged": checkpoint.acknowledged_count,
         "expected": checkpoint.subtask_count,
         "text": f"{checkpoint.acknowledged_count:,} of "
-        f"{plural(checkpoint.subtask_count, 'subtask')} acknowledged",
+        f"{plural(checkpoint.subtask_count, 'subtask')} acknowledged{_overtaken(checkpoint)}",
         "why": _why(checkpoint),
     }
+
+
+def _overtaken(checkpoint: Checkpoint) -> str:
+    outcome = in_flight.outcome_text(checkpoint)
+    if not outcome:
+        return ""
+    return f"; {outcome}, {size(checkpoint.in_flight_bytes)} of in-flight data persisted"
 
 
 def _kind(checkpoint: Checkpoint) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from checkpoints.operations import savepoints
 from controlplane.accounts.models import Role, User
 from controlplane.alerts import defaults
 from controlplane.alerts.models import Alert, Rule
@@ -71,6 +72,7 @@ def seeded(directory: Path, by: User) -> list[Shown]:
     running = _running(by)
     failed, finished = _failed(), _finished()
     fork = _fork(running)
+    unaligned = _unaligned()
     starting = factories.job("orders-backfill", status=JobStatus.CREATED, created_at=clock.now())
     operations = _operations(running, fork, by, directory)
     savepoint = running.savepoints.get(name="before-release")
@@ -121,6 +123,8 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         *_of_job("finished", finished, ""),
         *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/"),
         *_of_job("fork", fork, "", "savepoints/"),
+        *_of_job("unaligned", unaligned, "", "checkpoints/", "checkpoints/1/", "checkpoints/2/"),
+        Shown("unaligned-channels", f"/jobs/{unaligned.pk}/checkpoints/2/alignment?by=in_flight"),
         Shown("checkpoint-completed", f"{at}checkpoints/{COMPLETED}/"),
         Shown("checkpoint-failed", f"{at}checkpoints/{FAILED}/"),
         Shown("checkpoint-under-way", f"{at}checkpoints/{UNDER_WAY}/"),
@@ -253,6 +257,15 @@ def _failed() -> Job:
         duration_ms=60_000,
     )
     factories.exception(job)
+    return job
+
+
+def _unaligned() -> Job:
+    """Its checkpoints are unaligned, one from the start and one after a time-out."""
+    job = flights.running("slow-sink", interval_ms=None)
+    for number, timed_out_ms in enumerate((None, 512.0, 498.0), 1):
+        savepoints.request_checkpoint(None, job.pk)
+        flights.complete_unaligned(job, number, timed_out_ms)
     return job
 
 

@@ -161,9 +161,9 @@ def _print_job(screen: Console, place: Place, job: ListedJob) -> None:
     checkpoints = [listed for listed in job.checkpoints if not _is_savepoint(listed)]
     if checkpoints:
         shown = table(
-            *("id", "kind", "completed at", "duration", "size", "operators", "parent", "attempt"),
-            "condition",
-            right=("id", "duration", "size", "operators", "parent", "attempt"),
+            *("id", "kind", "completed at", "duration", "size", "in flight", "operators", "parent"),
+            *("attempt", "condition"),
+            right=("id", "duration", "size", "in flight", "operators", "parent", "attempt"),
         )
         for listed in checkpoints:
             shown.add_row(*_cells(listed), style=_STYLES[listed.condition])
@@ -211,13 +211,14 @@ def _said(listed: Listed) -> str:
 def _cells(listed: Listed) -> list[str]:
     manifest = listed.manifest
     if manifest is None:
-        return [str(listed.checkpoint_id), *["-"] * 7, _said(listed)]
+        return [str(listed.checkpoint_id), *["-"] * 8, _said(listed)]
     return [
         str(listed.checkpoint_id),
-        manifest.kind.value,
+        f"unaligned {manifest.kind}" if manifest.is_unaligned else manifest.kind.value,
         formats.moment(manifest.completed_ms),
         formats.duration(manifest.completed_ms - manifest.triggered_ms),
         formats.size(manifest.state_size),
+        formats.size(manifest.in_flight_size),
         str(len(manifest.operators)),
         "-" if manifest.parent_id is None else str(manifest.parent_id),
         str(manifest.attempt),
@@ -278,6 +279,8 @@ def manifest_as_json(manifest: Manifest) -> dict[str, Any]:
         "completed_ms": manifest.completed_ms,
         "duration_ms": manifest.completed_ms - manifest.triggered_ms,
         "state_size": manifest.state_size,
+        "unaligned": manifest.is_unaligned,
+        "bytes_persisted_in_flight": manifest.in_flight_size,
         "versions": {
             "weir": manifest.versions.weir,
             "python": manifest.versions.python,

@@ -20,7 +20,7 @@ from weir.cli.uri import LocatedCheckpoint, find_checkpoint, name_of
 from weir.errors import CorruptStateError, RestoreError, SchemaError, WeirError
 from weir.graph.key_groups import TAG_ENUM, TAG_TUPLE, decode_key
 from weir.ids import OperatorId, StateHandle, SubtaskId
-from weir.protocol.messages import GateAlignment, OperatorAck
+from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics, Switch
 from weir.protocol.restore import CHANNEL
 from weir.state.channel_state import decode_records
 from weir.storage.manifest import Manifest, read_handle
@@ -288,13 +288,28 @@ def _print_timings(screen: Console, acks: list[OperatorAck]) -> None:
         grid.add_row(
             str(ack.subtask),
             formats.duration(metrics.start_delay_ms),
-            formats.duration(metrics.alignment_ms) + (" (unaligned)" if metrics.unaligned else ""),
+            formats.duration(metrics.alignment_ms) + _unaligned(metrics),
             formats.duration(metrics.sync_ms),
             formats.duration(metrics.async_ms),
-            formats.size(metrics.bytes_persisted_in_flight),
+            formats.size(metrics.bytes_persisted_in_flight) + _at_outputs(metrics),
             formats.size(metrics.state_size),
         )
     screen.print(grid)
+
+
+def _unaligned(metrics: SnapshotMetrics) -> str:
+    if not metrics.unaligned:
+        return ""
+    if metrics.switched is None or metrics.switched_ms is None:
+        return " (unaligned)"
+    where = {Switch.INPUT: "at input", Switch.OUTPUT: "at output", Switch.UPSTREAM: "upstream"}
+    after = formats.duration(metrics.switched_ms)
+    return f" (unaligned after {after}, timed out {where[metrics.switched]})"
+
+
+def _at_outputs(metrics: SnapshotMetrics) -> str:
+    size = metrics.bytes_persisted_at_outputs
+    return f" ({formats.size(size)} at outputs)" if size else ""
 
 
 def _print_channels(screen: Console, acks: list[OperatorAck]) -> None:
@@ -306,7 +321,7 @@ def _print_channels(screen: Console, acks: list[OperatorAck]) -> None:
     ]
     if not channels:
         return
-    columns = ("gate", "barrier after", "blocked", "bytes in alignment")
+    columns = ("gate", "barrier after", "blocked", "bytes in alignment", "in flight")
     grid = table("subtask", "channel from", *columns, right=columns)
     for subtask, gate, index in channels:
         arrived = gate.arrived_ms[index]
@@ -317,6 +332,7 @@ def _print_channels(screen: Console, acks: list[OperatorAck]) -> None:
             "ended" if arrived is None else formats.duration(arrived),
             formats.duration(gate.blocked_ms[index]),
             formats.size(gate.bytes_during[index]),
+            formats.size(gate.in_flight[index] if gate.in_flight else 0),
         )
     screen.print(grid)
 
@@ -368,7 +384,10 @@ def _as_json(
                 "sync_ms": ack.metrics.sync_ms,
                 "async_ms": ack.metrics.async_ms,
                 "unaligned": ack.metrics.unaligned,
+                "switched": ack.metrics.switched,
+                "switched_ms": ack.metrics.switched_ms,
                 "bytes_persisted_in_flight": ack.metrics.bytes_persisted_in_flight,
+                "bytes_persisted_at_outputs": ack.metrics.bytes_persisted_at_outputs,
                 "state_size": ack.metrics.state_size,
                 "channels": [c for gate in ack.metrics.gates for c in _channels_as_json(gate)],
                 "state": [
@@ -388,9 +407,15 @@ def _channels_as_json(gate: GateAlignment) -> list[dict[str, Any]]:
             "arrived_ms": arrived,
             "blocked_ms": blocked,
             "bytes_during": count,
+            "in_flight": in_flight,
         }
-        for upstream, arrived, blocked, count in zip(
-            gate.upstream, gate.arrived_ms, gate.blocked_ms, gate.bytes_during, strict=True
+        for upstream, arrived, blocked, count, in_flight in zip(
+            gate.upstream,
+            gate.arrived_ms,
+            gate.blocked_ms,
+            gate.bytes_during,
+            gate.in_flight or (0,) * len(gate.upstream),
+            strict=True,
         )
     ]
 

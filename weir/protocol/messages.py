@@ -11,6 +11,7 @@ floats where they are measured, sizes in bytes.
 """
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from weir.bounds import Count, DelayMs, EventTimeMs, Index, MeasuredMs, PointMs, Prose, Word
@@ -28,11 +29,19 @@ from weir.protocol.pending import (
 SCHEMA_VERSION = 1
 
 
+class Switch(StrEnum):
+    """The place at which a snapshot that began aligned became unaligned."""
+
+    INPUT = "input"  # The time-out was over before all of its barriers had arrived.
+    OUTPUT = "output"  # The time-out was over while its own barrier waited for credit.
+    UPSTREAM = "upstream"  # Its barrier had overtaken records before it came.
+
+
 @dataclass(frozen=True, slots=True)
 class GateAlignment:
     """The delivery of one barrier by the channels of one input gate, in channel order.
 
-    Shape: all arrays have one entry per channel of the gate.
+    Shape: all arrays have one entry per channel of the gate; ``in_flight`` may be empty instead.
     """
 
     gate_index: Index
@@ -41,6 +50,9 @@ class GateAlignment:
     arrived_ms: tuple[MeasuredMs | None, ...]
     blocked_ms: tuple[MeasuredMs, ...]
     bytes_during: tuple[Count, ...]  # Bytes that came in between first and last barrier.
+    # Bytes of records that were persisted since they came before a barrier that was missing at the
+    # snapshot, as they came on the channel. Empty: none.
+    in_flight: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,10 @@ class SnapshotMetrics:
     # Event time at the barrier; head only. None: none yet.
     watermark_ms: EventTimeMs | None = None
     gates: tuple[GateAlignment, ...] = ()  # Head of a chain only.
+    # Of those in flight: records that waited at the outputs, which belong to the sender's snapshot.
+    bytes_persisted_at_outputs: Count = 0
+    switched: Switch | None = None  # None: aligned, or unaligned from the start.
+    switched_ms: MeasuredMs | None = None  # From the trigger until it became unaligned.
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from weir.errors import CorruptStateError, ProtocolError, RestoreError, WeirErro
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.messages import OperatorAck
+from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics
 from weir.protocol.wire import from_wire, to_wire
 from weir.storage.layout import (
     SAVEPOINT_MANIFEST,
@@ -88,6 +88,16 @@ class Manifest:
         """The size of all handles together, in bytes."""
         return sum(handle.size for handle in self.handles)
 
+    @property
+    def in_flight_size(self) -> int:
+        """The size of the records under way among them, in bytes."""
+        return sum(ack.metrics.bytes_persisted_in_flight for ack in self.acks)
+
+    @property
+    def is_unaligned(self) -> bool:
+        """Whether barriers overtook records, at some subtask at least."""
+        return any(ack.metrics.unaligned for ack in self.acks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
@@ -109,19 +119,29 @@ class StoredCheckpoint:
     error: WeirError | None = None
 
 
+# What version 3 brought; version 2 is written without.
+_BROUGHT = {
+    GateAlignment: frozenset({"in_flight"}),
+    SnapshotMetrics: frozenset({"bytes_persisted_at_outputs", "switched", "switched_ms"}),
+}
+_MIRRORS = {
+    2: Mirrors(are_read=False, cuts_prose=False, are_bounded=False, without=_BROUGHT),
+    VERSION: Mirrors(are_read=False, cuts_prose=False, are_bounded=False),
+}
 # Described here, by the thread that imports, as ``weir.wire.mirrors`` wants it.
-_MIRRORS = Mirrors(are_read=False, cuts_prose=False, are_bounded=False)
-_MIRRORS.struct(Manifest)
-_MIRRORS.struct(Tombstone)
+for _mirrors in _MIRRORS.values():
+    _mirrors.struct(Manifest)
+    _mirrors.struct(Tombstone)
 
 
 def dump(manifest: Manifest | Tombstone) -> bytes:
     """The manifest as the bytes to store."""
     form = "manifest" if isinstance(manifest, Manifest) else "tombstone"
-    body = _body(manifest)
+    version = _version_of(manifest)
+    body = _body(manifest, version)
     whole = {
         "format": FORMAT,
-        "version": _version_of(manifest),
+        "version": version,
         "checksum": checksum_of(body),
         form: msgspec.Raw(body),
     }
@@ -304,10 +324,10 @@ def _corrupt(path: str, problem: str) -> CorruptStateError:
     return CorruptStateError(f"{path} cannot be used: {problem}; {_FALL_BACK}")
 
 
-def _body(manifest: Manifest | Tombstone) -> bytes:
+def _body(manifest: Manifest | Tombstone, version: int) -> bytes:
     """The canonical JSON of ``to_wire``, in half of its time; it has the last word on a refusal."""
     try:
-        struct = _MIRRORS.struct(type(manifest))
+        struct = _MIRRORS[version].struct(type(manifest))
         filled = msgspec.convert(manifest, struct, from_attributes=True)
         return _canonical(msgspec.to_builtins(filled, order="deterministic"), allow_nan=False)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):

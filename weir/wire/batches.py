@@ -25,7 +25,7 @@ from weir.protocol.driver_messages import (
     NumberedCommand,
 )
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
-from weir.protocol.messages import RecordAborted, SubtaskMetrics
+from weir.protocol.messages import Acknowledged, RecordAborted, SubtaskMetrics
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
@@ -44,10 +44,21 @@ READ: Mapping[int, Mirrors] = {
     4: _EXACT,
     5: _EXACT,
 }
-# Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a.
+# Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
+# or of each of its entries.
 _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
     4: {SubtaskMetrics: frozenset({"bad_records", "cpu_wait_ms"})},
-    5: {JobPlanned: frozenset({"restart.ends_on_repeated_error"})},
+    5: {
+        JobPlanned: frozenset({"restart.ends_on_repeated_error"}),
+        Acknowledged: frozenset(
+            {
+                "operators.metrics.bytes_persisted_at_outputs",
+                "operators.metrics.switched",
+                "operators.metrics.switched_ms",
+                "operators.metrics.gates.in_flight",
+            }
+        ),
+    },
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {
@@ -65,6 +76,8 @@ _ESCAPES = re.compile(
     rb"\\\\|\\u0000|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
+# An object, or several, whose fields are not read.
+_OBJECTS: Any = dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]]
 _REPLACED, _QUESTION_MARK = rb"\ufffd", rb"\u003f"  # Of a zero, and of half of a pair.
 _MAY_BE_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
@@ -118,11 +131,16 @@ def _without(fields: Mapping[str, frozenset[str]], event: bytes) -> bytes:
 def _stripped(read: dict[str, msgspec.Raw], unknown: Collection[str]) -> dict[str, msgspec.Raw]:
     """The fields of an object without the unknown ones, its objects' own among them."""
     stripped = {name: value for name, value in read.items() if name not in unknown}
+    inner: dict[str, set[str]] = {}
     for name in unknown:
-        outer, is_inner, inner = name.partition(".")
+        outer, is_inner, rest = name.partition(".")
         if is_inner and outer in stripped:
-            value = msgspec.json.decode(stripped[outer], type=dict[str, msgspec.Raw])
-            stripped[outer] = msgspec.Raw(ENCODER.encode(_stripped(value, {inner})))
+            inner.setdefault(outer, set()).add(rest)
+    for outer, names in inner.items():
+        value = msgspec.json.decode(stripped[outer], type=_OBJECTS)
+        several = isinstance(value, list)
+        bare = [_stripped(one, names) for one in value] if several else _stripped(value, names)
+        stripped[outer] = msgspec.Raw(ENCODER.encode(bare))
     return stripped
 
 

@@ -62,14 +62,24 @@ class MisfitError(Exception):
 class Mirrors:
     """Structs for reading or for writing one version, each made once."""
 
-    def __init__(self, *, are_read: bool, cuts_prose: bool, are_bounded: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        are_read: bool,
+        cuts_prose: bool,
+        are_bounded: bool = True,
+        without: Mapping[type, frozenset[str]] | None = None,
+    ) -> None:
         """``cuts_prose``: overlong texts for people are cut when read, not refused.
 
         ``are_bounded``: numbers and texts have bounds, each of them, and are held to them.
+        ``without``: fields that are left out, by the classes that have them; for writing only.
         """
+        assert not (are_read and without), "what is left out cannot be read"
         self._are_read = are_read
         self._cuts_prose = cuts_prose
         self._are_bounded = are_bounded
+        self._without = without or {}
         self._structs: dict[tuple[type, bool], type[msgspec.Struct]] = {}
         self._converters: dict[type, Convert] = {}
 
@@ -85,7 +95,9 @@ class Mirrors:
             if TYPE_KEY in hints:
                 raise TypeError(f"{cls.__name__}.{TYPE_KEY} would hide the type on the wire")
             described = [
-                (f.name, self._annotation(hints[f.name]), *self._default(f)) for f in fields(cls)
+                (f.name, self._annotation(hints[f.name]), *self._default(f))
+                for f in fields(cls)
+                if f.name not in self._without.get(cls, ())
             ]
             self._structs[key] = _described(
                 msgspec.defstruct(

@@ -60,6 +60,7 @@ class AlignmentClock:
         )
         self.progress_due_ns: int | None = None  # When the alignment in progress is reported next.
         self._deadlines_ms: dict[CheckpointId, int] = {}  # By ``Clock.now_ms``.
+        self._timed_out: set[CheckpointId] = set()  # The newest.
 
     def on_trigger(self, barrier: CheckpointBarrier) -> None:
         """The subtask has no channels to wait for: the trigger is its barrier."""
@@ -163,7 +164,18 @@ class AlignmentClock:
         due = [c for c, deadline_ms in self._deadlines_ms.items() if deadline_ms <= now_ms]
         for checkpoint_id in due:
             del self._deadlines_ms[checkpoint_id]
+            self._timed_out.add(checkpoint_id)
+            if len(self._timed_out) > PENDING_MAX:
+                self._timed_out.remove(min(self._timed_out))
         return due
+
+    def has_timed_out(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether the time-out of this checkpoint was over at this subtask."""
+        return checkpoint_id in self._timed_out
+
+    def since_trigger_ms(self, barrier: CheckpointBarrier) -> float:
+        """The time from the trigger until now."""
+        return max(0.0, float(self._clock.now_ms() - barrier.triggered_at_ms))
 
     def next_timeout_ms(self) -> int | None:
         """The time of the next time-out, by ``Clock.now_ms``; None where there is none."""

@@ -11,6 +11,9 @@ A barrier that may still wait to align is not to wait for credit for ever either
 left an output by the time-out since its trigger, it overtakes there, and the snapshot, though all
 else of it is written, is acknowledged only then.
 
+The acknowledgement says how many bytes of which input channel were kept, as they came. Restored
+records that were not processed yet count to no channel, since theirs is not known any more.
+
 All of this belongs to the loop thread.
 
 Source: Flink, ChannelStateWriter and the alignment time-out of output buffers (since 1.16).
@@ -25,7 +28,7 @@ from weir.errors import StorageError
 from weir.graph.exchanges import Exchange, input_name, output_name
 from weir.ids import ChannelId, CheckpointId, SubtaskId
 from weir.protocol.elements import Alignment, CheckpointBarrier, Records
-from weir.protocol.messages import SnapshotMetrics
+from weir.protocol.messages import GateAlignment, SnapshotMetrics, Switch
 from weir.state.channel_state import ChannelPart
 from weir.worker.alignment_metrics import AlignmentClock
 from weir.worker.gates import InputGates, OutputGate
@@ -44,6 +47,7 @@ class _Open:
     is_recording: bool
     waiting: list[OutputGate]  # The gates that the barrier has not left.
     recorded: set[ChannelId] = field(default_factory=set)  # Whose barrier is missing.
+    came: Counter[ChannelId] = field(default_factory=Counter)  # Bytes kept of each channel.
     kept: dict[int, list[Records]] = field(default_factory=lambda: defaultdict(list))
     kept_bytes: Counter[int] = field(default_factory=Counter)  # By input gate, as ``kept``.
     parts: Counter[int] = field(default_factory=Counter)
@@ -71,11 +75,13 @@ class InFlight:
         self._frame_bytes_max = config.frame_bytes_max
         self._pickles = pickles
         self._open: _Open | None = None
+        self._left_ms = 0.0  # From the trigger until the newest barrier left.
 
     # The barrier leaves.
 
     def forward(self, barrier: CheckpointBarrier) -> list[tuple[ChannelPart, int]]:
         """Send a barrier to all outputs; the records that it overtook there, with their size."""
+        self._left_ms = self._alignment.since_trigger_ms(barrier)
         overtakes = barrier.options.alignment is Alignment.UNALIGNED  # No savepoint's is.
         passed: list[tuple[ChannelPart, int]] = []
         for gate in self._outputs:
@@ -112,6 +118,9 @@ class InFlight:
         """
         if self._open is not None:  # Another barrier proves that the older one is given up.
             self.abort(self._open.barrier.checkpoint_id)
+        passed = list(passed)
+        if is_recording or passed:
+            metrics = self._switched(barrier, metrics)
         self._open = _Open(barrier, metrics, is_recording, waiting)
         self._add(barrier.checkpoint_id, passed)
         self._complete_if_whole()
@@ -127,6 +136,7 @@ class InFlight:
         for channel_id in channels:
             gate_index = self._inputs.channels[channel_id].gate_index
             for records in self._inputs.queued_before(channel_id, checkpoint_id):
+                snapshot.came[channel_id] += records.size
                 self._keep(snapshot, gate_index, records)
             snapshot.recorded.add(channel_id)
 
@@ -134,6 +144,7 @@ class InFlight:
         """Keep a batch that came in, if its channel's barrier is missing."""
         snapshot = self._open
         if snapshot is not None and channel_id in snapshot.recorded:
+            snapshot.came[channel_id] += records.size
             self._keep(snapshot, self._inputs.channels[channel_id].gate_index, records)
 
     def stop(self, checkpoint_id: CheckpointId, channel_id: ChannelId) -> None:
@@ -153,12 +164,18 @@ class InFlight:
             return
         for gate_index in sorted(snapshot.kept):
             self._hand_over(snapshot, gate_index)
-        metrics = snapshot.metrics
-        snapshot.metrics = self._alignment.finish(
+        frozen = snapshot.metrics
+        metrics = self._alignment.finish(
             snapshot.barrier,
             unaligned=True,
-            records=metrics.records,
-            watermark_ms=metrics.watermark_ms,
+            records=frozen.records,
+            watermark_ms=frozen.watermark_ms,
+        )
+        snapshot.metrics = replace(
+            metrics,
+            gates=tuple(self._with_bytes(gate, snapshot.came) for gate in metrics.gates),
+            switched=frozen.switched,
+            switched_ms=frozen.switched_ms,
         )
         snapshot.is_recording = False
         self._complete_if_whole()
@@ -179,7 +196,12 @@ class InFlight:
         for gate in snapshot.waiting:
             if gate.is_waiting(checkpoint_id):
                 self._add(checkpoint_id, self._overtake(gate, barrier))
-                snapshot.metrics = replace(snapshot.metrics, unaligned=True)
+                snapshot.metrics = replace(
+                    snapshot.metrics,
+                    unaligned=True,
+                    switched=Switch.OUTPUT,
+                    switched_ms=self._alignment.since_trigger_ms(barrier),
+                )
         snapshot.waiting = []
         self._complete_if_whole()
 
@@ -190,6 +212,18 @@ class InFlight:
             checkpoint_id = snapshot.barrier.checkpoint_id
             snapshot.waiting = [g for g in snapshot.waiting if g.is_waiting(checkpoint_id)]
             self._complete_if_whole()
+
+    def _switched(self, barrier: CheckpointBarrier, metrics: SnapshotMetrics) -> SnapshotMetrics:
+        """The figures of a snapshot that became unaligned; the same if it was from the start."""
+        if barrier.options.alignment_timeout_ms is None:
+            return metrics
+        has_timed_out = self._alignment.has_timed_out(barrier.checkpoint_id)
+        switched = Switch.INPUT if has_timed_out else Switch.UPSTREAM
+        return replace(metrics, switched=switched, switched_ms=self._left_ms)
+
+    def _with_bytes(self, gate: GateAlignment, came: Counter[ChannelId]) -> GateAlignment:
+        sizes = tuple(came[channel.id] for channel in self._inputs.gates[gate.gate_index])
+        return replace(gate, in_flight=sizes) if any(sizes) else gate
 
     def _current(self, checkpoint_id: CheckpointId) -> _Open | None:
         snapshot = self._open

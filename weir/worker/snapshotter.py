@@ -19,6 +19,7 @@ from typing import TypeVar
 from weir.common.clock import Clock
 from weir.errors import StorageError
 from weir.fault_points import reach
+from weir.graph.exchanges import output_receiver
 from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
 from weir.protocol.lifecycle import FailureReason
 from weir.protocol.messages import Acknowledged, Declined, OperatorAck, SnapshotMetrics
@@ -240,10 +241,19 @@ class Snapshotter:
             sync_ms=running.sync_ns / 1e6,
             async_ms=async_ms,
             bytes_persisted_in_flight=sum(handle.size for handle in running.channels),
+            bytes_persisted_at_outputs=sum(
+                handle.size
+                for handle in running.channels
+                if output_receiver(handle.name) is not None
+            ),
         )
         # The alignment and what was under way belong to the chain's head alone.
         plain = replace(
-            head, gates=(), bytes_processed_during_alignment=0, bytes_persisted_in_flight=0
+            head,
+            gates=(),
+            bytes_processed_during_alignment=0,
+            bytes_persisted_in_flight=0,
+            bytes_persisted_at_outputs=0,
         )
         acks = tuple(
             _ack(freeze.subtask, handles, tuple(running.channels), head)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from weir.protocol.messages import (
     ManifestWritten,
     OperatorAck,
     SnapshotMetrics,
+    Switch,
 )
 from weir.protocol.pending import CheckpointPlan, PlannedChain, SubtaskRange
 
@@ -90,6 +92,31 @@ def chain_acknowledged(
     )
 
 
+def overtaken(
+    acknowledged: Acknowledged, switched: Switch | None = None, switched_ms: float | None = None
+) -> Acknowledged:
+    """The same report of a snapshot whose barriers overtook records.
+
+    Those of the head: 90,000 bytes of its first channel, and 10,000 at its outputs.
+    """
+    parts = []
+    for part in acknowledged.operators:
+        metrics = replace(part.metrics, unaligned=True, switched=switched, switched_ms=switched_ms)
+        if part.subtask == acknowledged.chain:
+            gates = tuple(
+                replace(gate, in_flight=(90_000, *(0 for _ in gate.upstream[1:])))
+                for gate in metrics.gates
+            )
+            metrics = replace(
+                metrics,
+                gates=gates,
+                bytes_persisted_in_flight=10_000 + 90_000 * len(gates),
+                bytes_persisted_at_outputs=10_000,
+            )
+        parts.append(replace(part, metrics=metrics))
+    return replace(acknowledged, operators=tuple(parts))
+
+
 def running(
     name: str = "flights",
     *,
@@ -105,6 +132,27 @@ def running(
     started = CheckpointingStarted(AttemptNumber(1), plan(parallelism), interval_ms or 0)
     drive(of, started)
     return of
+
+
+def complete_unaligned(of: Job, number: int, timed_out_ms: float | None = None) -> None:
+    """The checkpoint that was triggered last is unaligned, from the start or after a time-out.
+
+    The source switches at its output, one receiver at its input, the others by what they get.
+    """
+    events = []
+    for chain in CHAINS:
+        for index in range(PARALLELISM):
+            ack = chain_acknowledged(
+                number, chain, index, arrived_ms=() if chain == "flights" else (30.0, 0.0)
+            )
+            switched, after_ms = None, None
+            if timed_out_ms is not None:
+                is_first = (chain, index) == ("hourly", 0)
+                switched = Switch.INPUT if is_first else Switch.UPSTREAM
+                switched = Switch.OUTPUT if chain == "flights" else switched
+                after_ms = timed_out_ms + (0 if is_first else 2.5)
+            events.append(overtaken(ack, switched, after_ms))
+    drive(of, *events, ManifestWritten(CheckpointId(number)))
 
 
 def complete(of: Job, number: int, arrived_ms: Sequence[float] = (30.0, 0.0)) -> None:

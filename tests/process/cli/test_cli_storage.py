@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from weir.cli.inspect import select
 from weir.common import Types
+from weir.common.batch import Batch
 from weir.errors import RestoreError
 from weir.graph.key_groups import key_group
 from weir.ids import (
@@ -23,9 +24,10 @@ from weir.ids import (
     SubtaskId,
 )
 from weir.protocol.deployment import Versions
-from weir.protocol.elements import CheckpointKind
-from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics
+from weir.protocol.elements import CheckpointKind, Records
+from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics, Switch
 from weir.state.backend import KeyedStateBackend
+from weir.state.channel_state import encode_records
 from weir.state.descriptors import ValueStateDescriptor
 from weir.state.operator_state import BroadcastState, OperatorListState
 from weir.state.snapshot import write_snapshot
@@ -91,8 +93,30 @@ def source_handles(store: LocalStore, number: int) -> tuple[StateHandle, ...]:
     return (*splits.freeze().write(out), *rules.freeze().write(out))
 
 
-def put_checkpoint(store: LocalStore, number: int, *, inline: int = 1_000_000) -> None:
+def under_way_handles(store: LocalStore, number: int) -> tuple[StateHandle, ...]:
+    """One record at the input of the sum, and one at an output of it."""
+    out = writer(store, number, "sum")
+    data = encode_records([Records(Batch.of_rows([("a", 1)]), 1, 700)], 1 << 20, pickles=True)
+    names = ("in/numbers>sum.0/0/0", "out/sum>sink.0/0/0")
+    return tuple(out.put("channel", name, data, mode="hash") for name in names)
+
+
+def put_checkpoint(
+    store: LocalStore, number: int, *, inline: int = 1_000_000, is_unaligned: bool = False
+) -> None:
+    in_flight = under_way_handles(store, number) if is_unaligned else ()
     gate = GateAlignment(0, ("numbers-0", "numbers-1"), (0.0, 12.0), (12.0, 0.0), (2_000, 0))
+    metrics = SnapshotMetrics(5.0, 12.0, 2.0, 8.0, gates=(gate,))
+    if in_flight:  # The barrier of numbers-1 overtook a record, its own another.
+        metrics = replace(
+            metrics,
+            unaligned=True,
+            switched=Switch.INPUT,
+            switched_ms=503.0,
+            bytes_persisted_in_flight=sum(handle.size for handle in in_flight),
+            bytes_persisted_at_outputs=in_flight[-1].size,
+            gates=(replace(gate, in_flight=(0, 700)),),
+        )
     versions = Versions(weir="0.1.0", python="3.11", pyarrow="21.0")
     manifest = Manifest(
         job_id=JOB,
@@ -112,10 +136,8 @@ def put_checkpoint(store: LocalStore, number: int, *, inline: int = 1_000_000) -
             OperatorAck(SubtaskId(OperatorId("numbers"), 0), source_handles(store, number)),
             OperatorAck(
                 SubtaskId(OperatorId("sum"), 0),
-                keyed_handles(store, number, inline=inline),
-                SnapshotMetrics(
-                    start_delay_ms=5, alignment_ms=12, sync_ms=2, async_ms=8, gates=(gate,)
-                ),
+                (*keyed_handles(store, number, inline=inline), *in_flight),
+                metrics,
             ),
         ),
     )
@@ -240,10 +262,35 @@ def test_a_checkpoint_shows_its_operators_their_state_and_channels(store: LocalS
     assert lines[0] == "checkpoint 2 of sums (sums-1a2b)"
     assert "sum Sum, parallelism 1, max parallelism 128" in lines
     assert "sum-0 5 ms 12 ms 2 ms 8 ms 0 B 0 B" in lines
-    assert "sum-0 numbers-1 0 12 ms 0 ms 0 B" in lines
+    assert "sum-0 numbers-1 0 12 ms 0 ms 0 B 0 B" in lines
     (keyed,) = (line for line in lines if line.startswith("sum-0 count keyed 0-127 3 "))
     assert keyed.endswith("yes")
     assert "chk-2/1/sum-0-" in keyed
+
+
+def test_an_unaligned_checkpoint_shows_its_data_in_flight_and_when_it_timed_out(
+    store: LocalStore,
+) -> None:
+    put_checkpoint(store, 3, is_unaligned=True)
+    done = weir("inspect", store.root / JOB / "chk-3")
+    assert (done.code, done.err) == (0, "")
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    (timings,) = (line for line in lines if line.startswith("sum-0 5 ms "))
+    assert timings.startswith("sum-0 5 ms 12 ms (unaligned after 503 ms, timed out at input) 2 ms")
+    assert timings.count(" at outputs)") == 1
+    assert "sum-0 numbers-0 0 0 ms 12 ms 2.0 kB 0 B" in lines
+    assert "sum-0 numbers-1 0 12 ms 0 ms 0 B 700 B" in lines
+    shown = json.loads(weir("inspect", store.root / JOB / "chk-3", "--json").out)
+    subtask = shown["subtasks"][1]
+    assert (subtask["unaligned"], subtask["switched"], subtask["switched_ms"]) == (
+        True, "input", 503.0
+    )  # fmt: skip
+    assert subtask["bytes_persisted_in_flight"] == 2 * subtask["bytes_persisted_at_outputs"] > 0
+    assert [channel["in_flight"] for channel in subtask["channels"]] == [0, 700]
+    assert shown["bytes_persisted_in_flight"] == subtask["bytes_persisted_in_flight"]
+    listed = weir("checkpoints", store.root / JOB)
+    kinds = [" ".join(line.split()).split(" 19")[0] for line in listed.out.splitlines()]
+    assert {"3 unaligned checkpoint", "2 checkpoint"} <= set(kinds)
 
 
 def test_inspecting_as_json_holds_every_piece_with_its_rows_and_checksum(

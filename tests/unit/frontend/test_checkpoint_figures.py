@@ -9,6 +9,7 @@ import pytest
 
 import frontend
 from checkpoints.verdict.facts import Gate
+from frontend.base.alignment import Measure
 from frontend.checkpoint import figures
 from frontend.checkpoint.queries import ChainSpan, GateSpan, SubtaskPhases
 from tests.browser.plotly_figures import is_valid
@@ -72,12 +73,18 @@ def pair(receiver: str = "hourly", sender: str = "flights-0", **columns: Any) ->
             "most_blocked_ms": 4_400.0,
             "p95_blocked_ms": 290.0,
             "slowest": 7,
+            "in_flight_bytes": 6_600_000,
             **columns,
         }
     )
 
 
-def gate(index: int, arrived: list[float | None], upstream: str = "flights") -> Gate:
+def gate(
+    index: int,
+    arrived: list[float | None],
+    upstream: str = "flights",
+    in_flight: tuple[int, ...] = (),
+) -> Gate:
     last = max((ms for ms in arrived if ms is not None), default=0.0)
     return Gate(
         "hourly",
@@ -87,6 +94,7 @@ def gate(index: int, arrived: list[float | None], upstream: str = "flights") -> 
         arrived,
         [0.0 if ms is None else last - ms for ms in arrived],
         [0 if ms is None else 500 for ms in arrived],
+        in_flight,
     )
 
 
@@ -97,10 +105,12 @@ EVERY = [
     figures.timeline_of_subtasks([subtask(), subtask(SCRIPT, 1)], 70.0),
     figures.overview_of_subtasks([], None),
     figures.overview_of_subtasks([subtask(SCRIPT, at) for at in range(50)], 70.0),
-    figures.pair_map([], [], {}, by_blocked=False),
-    figures.pair_map([pair(SCRIPT)], [SCRIPT], {}, by_blocked=True),
-    figures.channel_map([], by_blocked=False),
-    figures.channel_map([gate(0, [0.0, None, 30.0], SCRIPT)], by_blocked=True),
+    figures.pair_map([], [], {}, by=Measure.ARRIVED),
+    figures.pair_map([pair(SCRIPT)], [SCRIPT], {}, by=Measure.BLOCKED),
+    figures.pair_map([pair(SCRIPT)], [SCRIPT], {}, by=Measure.IN_FLIGHT),
+    figures.channel_map([], by=Measure.ARRIVED),
+    figures.channel_map([gate(0, [0.0, None, 30.0], SCRIPT)], by=Measure.IN_FLIGHT),
+    figures.channel_map([gate(0, [0.0, None, 30.0], SCRIPT)], by=Measure.BLOCKED),
     figures.state_bars([]),
     figures.state_bars([{"uid": SCRIPT, "state_bytes": 5, "before_bytes": 3}]),
 ]
@@ -160,28 +170,43 @@ def test_a_thousand_subtasks_are_four_shapes() -> None:
 
 def test_pairs_of_operators_that_no_edge_joins_stay_empty() -> None:
     spans = [pair(), pair("totals", "late-data-3", most_arrived_ms=20.0)]
-    figure = figures.pair_map(spans, ["hourly", "totals"], {"totals": "/t"}, by_blocked=False)
+    figure = figures.pair_map(spans, ["hourly", "totals"], {"totals": "/t"}, by=Measure.ARRIVED)
     (heat,) = figure["data"]
     assert heat["x"] == ["flights", "late-data"]
     assert heat["z"] == [[4.5, None], [None, 0.02]]
     assert heat["text"] == [["4.50 s", ""], ["", "20 ms"]]
-    assert heat["customdata"][0][0] == "300 ms"
+    assert heat["customdata"] == [
+        ["at most 4.50 s<br>95 % of the subtasks within 300 ms", ""],
+        ["", "at most 20 ms<br>95 % of the subtasks within 300 ms"],
+    ]
     assert figure["layout"]["meta"]["links"] == {"totals": "/t"}
 
 
 def test_channels_of_different_senders_share_one_map() -> None:
     gates = [gate(0, [0.0, 30.0]), gate(1, [5.0], "late")]
-    (heat,) = figures.channel_map(gates, by_blocked=False)["data"]
+    (heat,) = figures.channel_map(gates, by=Measure.ARRIVED)["data"]
     assert heat["x"] == ["flights-0", "flights-1", "late-0"]
     assert heat["y"] == ["hourly-0", "hourly-1"]
     assert heat["z"] == [[0.0, 0.03, None], [None, None, 0.005]]
-    (heat,) = figures.channel_map(gates, by_blocked=True)["data"]
+    (heat,) = figures.channel_map(gates, by=Measure.BLOCKED)["data"]
     assert heat["z"][0] == [0.03, 0.0, None]
-    assert heat["customdata"][0][1] == [0.03, 500]
+    assert heat["customdata"][0][1] == [0.03, 0, 500]
+
+
+def test_data_in_flight_is_a_map_of_bytes() -> None:
+    gates = [gate(0, [0.0, 30.0], in_flight=(700, 0)), gate(1, [0.0, 5.0])]
+    (heat,) = figures.channel_map(gates, by=Measure.IN_FLIGHT)["data"]
+    assert heat["z"] == [[700, 0], [0, 0]]
+    assert (heat["zmax"], heat["colorbar"]["ticksuffix"]) == (700, "B")
+    assert heat["customdata"][0][1] == [0.03, 0.0, 500]
+    assert heat["hovertemplate"].startswith("%{x} → %{y}<br>%{z:.3s}B persisted in flight<br>")
+    (heat,) = figures.pair_map([pair()], ["hourly"], {}, by=Measure.IN_FLIGHT)["data"]
+    assert (heat["z"], heat["text"]) == ([[6_600_000]], [["6.60 MB"]])
+    assert heat["customdata"] == [["6.60 MB on 40,000 channels"]]
 
 
 def test_a_channel_whose_sender_had_ended_has_no_arrival() -> None:
-    (heat,) = figures.channel_map([gate(0, [0.0, None])], by_blocked=False)["data"]
+    (heat,) = figures.channel_map([gate(0, [0.0, None])], by=Measure.ARRIVED)["data"]
     assert heat["z"] == [[0.0, None]]
     assert heat["zmax"] == 0.001
 
@@ -191,7 +216,7 @@ def test_the_cells_of_a_map_are_bounded() -> None:
     assert figures.heat_rows(10) == figures.HEAT_ROWS_MAX
     assert figures.heat_rows(50_000) == 1
     gates = [gate(at, [float(n) for n in range(200)]) for at in range(figures.heat_rows(200))]
-    assert len(json.dumps(figures.channel_map(gates, by_blocked=False))) < 500_000
+    assert len(json.dumps(figures.channel_map(gates, by=Measure.ARRIVED))) < 500_000
 
 
 def test_state_that_cannot_be_seen_beside_the_largest_has_no_bar() -> None:

@@ -78,19 +78,32 @@ TOMBSTONE = Tombstone(
 )
 
 
+def without_later_fields(body: dict[str, Any]) -> dict[str, Any]:
+    """A manifest's body as version 2 has it: with nothing of records under way."""
+    for ack in body.get("acks", ()):
+        metrics = ack["metrics"]
+        del metrics["bytes_persisted_at_outputs"], metrics["switched"], metrics["switched_ms"]
+        for gate in metrics["gates"]:
+            del gate["in_flight"]
+    return body
+
+
 @pytest.mark.parametrize(
     "written",
     [
         manifest(inline(b"\0\xff"), parent_id=CheckpointId(4)),
         manifest(StateHandle("keyed", "x", 3, "00", path="p", key_groups=KeyGroupRange(1, 2))),
+        manifest(replace(inline(), kind="channel", name="in/a>b.0/0/0", mode="hash")),
         TOMBSTONE,
     ],
-    ids=["inline", "file", "tombstone"],
+    ids=["inline", "file", "in flight", "tombstone"],
 )
 def test_a_manifest_comes_back_as_it_was(written: Manifest | Tombstone) -> None:
     assert load(dump(written)) == written
-    body = json.loads(dump(written))["tombstone" if written is TOMBSTONE else "manifest"]
-    assert body == json.loads(json.dumps(to_wire(written)))  # Though another codec writes it.
+    stored = json.loads(dump(written))
+    body = stored["tombstone" if written is TOMBSTONE else "manifest"]
+    whole = json.loads(json.dumps(to_wire(written)))  # Though another codec writes it.
+    assert body == (whole if stored["version"] == 3 else without_later_fields(whole))
 
 
 @pytest.mark.parametrize("value", [float("nan"), "soon", None])

@@ -33,6 +33,7 @@ from weir.protocol.messages import (
     RecordAborted,
     SnapshotMetrics,
     SubtaskChanged,
+    Switch,
 )
 from weir.wire import batches
 from weir.wire.batches import COMMAND_CLASSES, EVENT_CLASSES, VERSION_MAX, VERSION_MIN
@@ -84,6 +85,13 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
     if version >= 5:
         (planned,) = (e for e in written["events"] if e["type"] == "JobPlanned")
         assert planned["restart"].pop("ends_on_repeated_error") is True
+        (acknowledged,) = (e for e in written["events"] if e["type"] == "Acknowledged")
+        metrics = [operator["metrics"] for operator in acknowledged["operators"]]
+        for one in metrics:
+            assert one.pop("bytes_persisted_at_outputs") == 0
+            assert (one.pop("switched"), one.pop("switched_ms")) == (None, None)
+        sizes = [gate.pop("in_flight") for one in metrics for gate in one["gates"]]
+        assert sizes == [[]] * len(sizes) != []
     assert written == json.loads(recorded("events"))
 
 
@@ -138,6 +146,27 @@ def test_an_unknown_field_is_refused_in_each_version(version: int) -> None:
     ):
         with pytest.raises(ProtocolError, match="unknown field `more`"):
             batches.decode_batch(sent, version)
+
+
+def test_a_control_plane_of_the_version_before_is_not_told_of_records_under_way() -> None:
+    gates = (
+        GateAlignment(0, ("a-0", "a-1"), (0.0, 1.5), (0.0, 0.0), (1, 2), (0, 700)),
+        GateAlignment(1, ("b-0",), (1.0,), (0.0,), (3,)),
+    )
+    known = SnapshotMetrics(bytes_persisted_in_flight=900, unaligned=True, gates=gates)
+    metrics = replace(
+        known, bytes_persisted_at_outputs=200, switched=Switch.INPUT, switched_ms=512.0
+    )
+    parts = ack().operators
+    sent = replace(ack(), operators=(replace(parts[0], metrics=metrics), *parts[1:]))
+    event = batches.encode_event(sent)
+    assert batches.decode_batch(batches.encode_batch(1, [event])).events == (sent,)
+    bare = replace(known, gates=tuple(replace(gate, in_flight=()) for gate in gates))
+    for version in range(VERSION_MIN, 5):
+        written = batches.encode_batch(1, [event], version=version)
+        assert not any(word in written for word in (b'in_flight":[', b"switched", b"at_outputs"))
+        (read,) = batches.decode_batch(written, version).events
+        assert read == replace(sent, operators=(replace(parts[0], metrics=bare), *parts[1:]))
 
 
 # What fits.

@@ -19,7 +19,7 @@ from weir.protocol.elements import (
     EndOfInput,
     Watermark,
 )
-from weir.protocol.messages import Acknowledged, OperatorAck
+from weir.protocol.messages import Acknowledged, OperatorAck, Switch
 from weir.state.channel_state import decode_records
 from weir.worker import in_flight
 from weir.worker.gates import InputGates
@@ -545,3 +545,115 @@ def test_an_alignment_that_lasts_is_reported_though_its_barrier_was_announced_be
     due_ns = harness.subtask.alignment.progress_due_ns
     assert due_ns is not None
     assert due_ns > clock.monotonic_ns()
+
+
+# What is told of it.
+
+
+def told(harness: SubtaskHarness, number: int = 1) -> tuple[bool, Switch | None, float | None]:
+    metrics = head_ack(harness, number).metrics
+    return metrics.unaligned, metrics.switched, metrics.switched_ms
+
+
+def by_channel(harness: SubtaskHarness, number: int = 1) -> list[tuple[int, ...]]:
+    return [gate.in_flight for gate in head_ack(harness, number).metrics.gates]
+
+
+def test_bytes_under_way_are_told_by_channel_and_those_at_outputs_apart() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0, channels=3)
+    harness.exhaust_credit()
+    harness.bring(0, records("a1", size=5), unaligned(), records("a2", size=7))
+    harness.bring(1, records("b1", size=11))
+    harness.bring(2, unaligned(), records("c1", size=13))
+    harness.bring(1, records("b2", size=17), unaligned())
+    harness.write()
+    assert by_channel(harness) == [(5, 28, 0)]
+    metrics = head_ack(harness).metrics
+    sizes = {h.name: h.size for h in head_ack(harness).handles if h.kind == "channel"}
+    assert metrics.bytes_persisted_at_outputs == sizes["out/op>down.0/0/0"] > 0
+    assert metrics.bytes_persisted_in_flight == sum(sizes.values())
+    assert metrics.bytes_persisted_in_flight > metrics.bytes_persisted_at_outputs
+    assert told(harness) == (True, None, None)
+
+
+def test_nothing_is_told_of_channels_without_bytes_under_way() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.bring(0, unaligned())
+    harness.bring(1, unaligned())
+    harness.write()
+    assert by_channel(harness) == [()]
+    assert told(harness) == (True, None, None)
+
+
+def test_restored_records_count_to_no_channel() -> None:
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.subtask.inputs.restore(0, [records("r1", size=100)])
+    harness.bring(0, unaligned())
+    harness.bring(1, records("b1", size=3), unaligned())
+    harness.write()
+    assert kept(harness) == {"in/up>op.0/0/0": ["r1", "b1"]}
+    assert by_channel(harness) == [(0, 3)]
+
+
+def test_a_snapshot_that_is_aligned_in_time_is_told_as_aligned() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    first = timeoutable(at_ms=clock.now_ms())
+    harness.give(0, "a1", first)
+    clock.ms += 499
+    harness.give(1, "b1", first)
+    harness.write()
+    clock.ms += 1
+    harness.settle()
+    assert (told(harness), by_channel(harness)) == ((False, None, None), [()])
+    later = timeoutable(2, at_ms=clock.now_ms() - 200)
+    harness.bring(0, later)
+    harness.settle()
+    clock.ms += 300
+    harness.settle()
+    harness.bring(1, later)
+    harness.write()
+    assert told(harness, 2) == (True, Switch.INPUT, 500)
+
+
+def test_a_switch_at_the_input_is_told_with_its_time() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    first = timeoutable(at_ms=clock.now_ms())
+    clock.ms += 100
+    harness.give(0, "a1", first)
+    clock.ms += 420
+    harness.settle()
+    clock.ms += 1_000
+    harness.bring(1, records("b1", size=9), first)
+    harness.write()
+    assert told(harness) == (True, Switch.INPUT, 520)
+    assert by_channel(harness) == [(0, 9)]
+
+
+def test_a_switch_at_the_output_is_told_with_its_time() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(source=Counting(9), clock=clock)
+    harness.exhaust_credit()
+    harness.subtask.on_trigger(timeoutable(at_ms=clock.now_ms()))
+    harness.write()
+    clock.ms += 530
+    harness.settle()
+    clock.ms += 40
+    harness.write()
+    assert told(harness) == (True, Switch.OUTPUT, 530)
+    metrics = head_ack(harness).metrics
+    assert metrics.bytes_persisted_at_outputs == metrics.bytes_persisted_in_flight > 0
+
+
+def test_a_barrier_that_overtook_upstream_switches_the_snapshot_when_it_comes() -> None:
+    clock = ManualClock()
+    harness = SubtaskHarness(alignment_timeout_ms=500, clock=clock)
+    options = BarrierOptions(alignment=Alignment.UNALIGNED, alignment_timeout_ms=500)
+    overtaking = CheckpointBarrier(ONE, clock.now_ms(), options)
+    clock.ms += 503
+    harness.bring(0, "a1", overtaking)
+    clock.ms += 20
+    harness.bring(1, overtaking)
+    harness.write()
+    assert told(harness) == (True, Switch.UPSTREAM, 503)

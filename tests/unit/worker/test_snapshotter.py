@@ -187,20 +187,24 @@ def test_cancelling_what_is_not_being_written_does_nothing() -> None:
 def test_an_open_snapshot_is_acknowledged_when_it_is_complete_and_written() -> None:
     harness = Harness()
     harness.open(Part("a"))
-    harness.snapshotter.add(HEAD, ONE, Part("under way"), 10)
+    harness.snapshotter.add(HEAD, ONE, Part("in/up>head.0/0/0"), 10)
     assert harness.snapshotter.unwritten_bytes(HEAD, ONE) == 10
     harness.thread.run()
     assert harness.snapshotter.unwritten_bytes(HEAD, ONE) == 0
-    harness.snapshotter.add(HEAD, ONE, Part("more"), 10)
+    harness.snapshotter.add(HEAD, ONE, Part("out/tail>down.0/0/1"), 10)
     harness.snapshotter.complete(HEAD, ONE, SnapshotMetrics(gates=(GATE,), unaligned=True))
     assert harness.reports.acknowledged == []
     harness.thread.run()
     (acknowledged,) = harness.reports
     head, tail = acknowledged.operators
-    assert [handle.name for handle in head.handles] == ["a", "under way", "more"]
+    assert [handle.name for handle in head.handles] == [
+        "a", "in/up>head.0/0/0", "out/tail>down.0/0/1"
+    ]  # fmt: skip
     assert (head.metrics.state_size, head.metrics.bytes_persisted_in_flight) == (1, 2)
+    assert head.metrics.bytes_persisted_at_outputs == 1
     assert (head.metrics.unaligned, head.metrics.gates) == (True, (GATE,))
     assert (tail.metrics.bytes_persisted_in_flight, tail.metrics.gates) == (0, ())
+    assert tail.metrics.bytes_persisted_at_outputs == 0
 
 
 def test_an_open_snapshot_without_anything_is_acknowledged_at_once() -> None:
@@ -215,7 +219,7 @@ def test_an_open_snapshot_without_anything_is_acknowledged_at_once() -> None:
 def test_records_that_cannot_be_written_decline_the_checkpoint_at_once() -> None:
     harness = Harness()
     harness.open(Part("a"))
-    harness.snapshotter.add(HEAD, ONE, Part("under way", fails=True), 10)
+    harness.snapshotter.add(HEAD, ONE, Part("in/up>head.0/0/0", fails=True), 10)
     harness.thread.run()
     assert harness.reports.declined == [(1, "checkpoint_async_exception")]
     harness.snapshotter.add(HEAD, ONE, Part("more"), 10)
@@ -230,7 +234,7 @@ def test_records_that_cannot_be_written_decline_the_checkpoint_at_once() -> None
 def test_a_second_failure_declines_nothing_more() -> None:
     harness = Harness()
     harness.open(Part("a", fails=True))
-    harness.snapshotter.add(HEAD, ONE, Part("under way", fails=True), 10)
+    harness.snapshotter.add(HEAD, ONE, Part("in/up>head.0/0/0", fails=True), 10)
     harness.thread.run()
     assert harness.reports.declined == [(1, "checkpoint_async_exception")]
 
@@ -238,7 +242,7 @@ def test_a_second_failure_declines_nothing_more() -> None:
 def test_an_open_snapshot_that_is_cancelled_leaves_no_file_and_releases_its_state() -> None:
     harness, part = Harness(), Part("a")
     harness.open(part)
-    harness.snapshotter.add(HEAD, ONE, Part("under way"), 10)
+    harness.snapshotter.add(HEAD, ONE, Part("in/up>head.0/0/0"), 10)
     harness.thread.run()
     assert harness.store.list() != []
     assert part.released == 1  # It is written.
