@@ -78,6 +78,18 @@ def under_way(heard: Recorder) -> dict[CheckpointId, int]:
     return sizes
 
 
+def stored_ends(heard: Recorder, checkpoint_id: CheckpointId) -> set[str]:
+    """The ends of channels at which a checkpoint's records were under way: "in", "out" or both."""
+    return {
+        handle.name.partition("/")[0]
+        for ack in heard.events_of(Acknowledged)
+        if ack.checkpoint_id == checkpoint_id
+        for one in ack.operators
+        for handle in one.handles
+        if handle.kind == "channel"
+    }
+
+
 def most_at_a_time(heard: Recorder) -> int:
     """The highest number of checkpoints that were triggered and not settled yet."""
     pending: set[CheckpointId] = set()

@@ -18,6 +18,7 @@ from tests.spark.harness import (
     Killer,
     Listening,
     Recorder,
+    change,
     count,
     numbered,
     rows_of,
@@ -25,10 +26,12 @@ from tests.spark.harness import (
 )
 from tests.spark.hurried import HurriedSource
 from tests.spark.loads import Checking, Loading
-from tests.spark.modes import latest, numbers_with_gaps, prepare, under_way
+from tests.spark.modes import latest, numbers_with_gaps, prepare, stored_ends
 from weir.common import Configuration, WatermarkStrategy
+from weir.config import ChannelConfig
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import JobFailedError
+from weir.ids import CheckpointId
 
 pytestmark = [pytest.mark.usefixtures("local"), pytest.mark.timeout(300)]
 
@@ -38,6 +41,7 @@ PARALLELISMS = {"many": 3, "some": 2, "one": 1}  # By source.
 N = 6_000  # Records of each source, which would last for some six seconds,
 RATE = 1_200.0  # as many a second, which is more than the slow operator takes
 PAUSE_S = 0.001  # with this for each record, until the last job hurries.
+CREDIT_BYTES = 128 << 10  # Of each channel: a few batches, so that senders wait as well.
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 
 
@@ -65,9 +69,11 @@ def build(env: Any, output: Path, hurry: Path) -> None:
 
 def test_each_job_goes_on_from_the_only_checkpoint_left(tmp_path: Path) -> None:
     hurry, restore, chance = tmp_path / "hurry", None, random.Random(SEED)
+    ends: set[str] = set()
     for run in range(DEATHS + 1):
         env = prepare(tmp_path, 0, max(PARALLELISMS.values()), interval_ms=50)
         env.configure(Configuration({"restart-strategy.type": "none"}))
+        change(env, channels=ChannelConfig(credit_bytes=CREDIT_BYTES))
         build(env, tmp_path / "output", hurry)
         with overriding(ExecutionOptions(restore=restore)):
             if run == DEATHS:
@@ -83,8 +89,9 @@ def test_each_job_goes_on_from_the_only_checkpoint_left(tmp_path: Path) -> None:
                 env.execute("resubmitted")
         assert death.killed is not None
         restore = latest(tmp_path)
-        assert under_way(heard)[int(restore.rpartition("-")[2])] > 0
+        ends |= stored_ends(heard, CheckpointId(int(restore.rpartition("-")[2])))
         delete_all_but(tmp_path, restore)
+    assert ends == {"in", "out"}, "records were not under way at both ends of channels"
     rows = rows_of(tmp_path / "output")
     assert count(rows, dict.fromkeys(PARALLELISMS, N)) == EXACT
     assert not numbers_with_gaps(rows)
