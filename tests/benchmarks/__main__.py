@@ -38,6 +38,7 @@ from tests.benchmarks import (
     streams,
     throughput,
     triggers,
+    under_way,
 )
 from tests.benchmarks.report import Report, Row, show, show_changes
 
@@ -53,6 +54,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "bandwidth": bandwidth.bandwidth,
     "encryption": encryption.encryption,
     "recovery": recovery.recovery,
+    "under-way": under_way.under_way,
     "latency": latency.latency,
     "records": records.records,
     "hops": hops.hops,

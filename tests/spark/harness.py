@@ -51,11 +51,16 @@ class Count:
     out_of_order: int
 
 
-def count(rows: Iterable[Sequence[Any]], per_source: int) -> Count:
-    """Compare output rows with each source's indexes from 0 to ``per_source`` - 1."""
+def count(rows: Iterable[Sequence[Any]], per_source: int | Mapping[str, int]) -> Count:
+    """Compare output rows with each source's indexes from 0 to ``per_source`` - 1.
+
+    ``per_source``: the records of each of both sources, or of every source by its name. The third
+    and fourth items of a row stand for the way that the record took: order is held within a way.
+    """
     rows = list(rows)
     seen = Counter((row[0], row[1]) for row in rows)
-    expected = {(source, index) for source in SOURCES for index in range(per_source)}
+    sizes = per_source if isinstance(per_source, Mapping) else dict.fromkeys(SOURCES, per_source)
+    expected = {(source, index) for source, size in sizes.items() for index in range(size)}
     last: dict[tuple[Any, ...], int] = defaultdict(lambda: -1)
     out_of_order = 0
     for source, index, reader, writer, *_ in rows:
@@ -259,9 +264,10 @@ ROW = Types.ROW_NAMED(
 )
 
 
-def to_files(stream: Any, output: Path) -> None:
-    """End a numbered stream in Parquet files."""
-    stream.map(as_row, ROW).uid("rows").sink_to(ParquetSink(output)).uid("files")
+def to_files(stream: Any, output: Path, name: str = "") -> None:
+    """End a numbered stream in Parquet files; ``name`` tells several such ends apart."""
+    rows = stream.map(as_row, ROW).uid(f"{name} rows".strip())
+    rows.sink_to(ParquetSink(output)).uid(f"{name} files".strip())
 
 
 def rows_of(output: Path) -> list[tuple[Any, ...]]:

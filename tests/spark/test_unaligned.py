@@ -6,7 +6,7 @@ those which were restored had some.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,8 @@ from tests.spark.harness import (
     Killer,
     Listening,
     Recorder,
-    change,
     collect,
     count,
-    environment,
     fired,
     numbered,
     once,
@@ -32,13 +30,13 @@ from tests.spark.harness import (
     to_files,
     wrong_numbers,
 )
+from tests.spark.modes import latest, prepare, under_way
 from weir.common import Configuration
 from weir.datastream import JobExecutionResult
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import JobFailedError
 from weir.fault_points import Fault
 from weir.protocol.events import CheckpointSettled, Recovered
-from weir.protocol.messages import Acknowledged
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -54,33 +52,11 @@ def slowed(env: Any, per_source: int, armed: list[Fault]) -> Any:
     return numbered(tagged_union(env, per_source, RATE, armed)).map(Slowing(PAUSE_S)).uid("slow")
 
 
-def prepare(root: Path, timeout_ms: int | None, parallelism: int = 2) -> Any:
-    """An environment whose checkpoints are unaligned after this time; None: never."""
-    settings = {"execution.checkpointing.unaligned.enabled": str(timeout_ms is not None).lower()}
-    if timeout_ms is not None:
-        settings["execution.checkpointing.aligned-checkpoint-timeout"] = f"{timeout_ms} ms"
-    env = environment(root / "checkpoints", 150, parallelism, settings)
-    change(env, max_parallelism=32)
-    return env
-
-
 def run(
     root: Path, timeout_ms: int | None, armed: list[Fault], *listeners: Callable[[Any], None]
 ) -> JobExecutionResult:
     with Listening(*listeners):
         return collect(slowed(prepare(root, timeout_ms), N, armed), "unaligned")
-
-
-def under_way(heard: Recorder) -> dict[int, int]:
-    """Bytes of records under way in each completed checkpoint."""
-    sizes: dict[int, int] = defaultdict(int)
-    completed = {e.checkpoint_id for e in heard.events_of(CheckpointSettled) if e.failure is None}
-    for ack in heard.events_of(Acknowledged):
-        if ack.checkpoint_id in completed:
-            sizes[ack.checkpoint_id] += sum(
-                one.metrics.bytes_persisted_in_flight for one in ack.operators
-            )
-    return sizes
 
 
 def check(result: JobExecutionResult, heard: Recorder, cause: str) -> Recovered:
@@ -150,15 +126,6 @@ def test_a_worker_killed_from_outside_again_and_again(tmp_path: Path) -> None:
     restored = [r.restored_checkpoint for r in result.history.recoveries]
     assert len(restored) == 2
     assert all(under_way(heard)[number] > 0 for number in restored)
-
-
-def latest(root: Path) -> str:
-    """The newest checkpoint of the only job, as a restore names it."""
-    (path,) = max(
-        ([path.parent] for path in (root / "checkpoints").glob("*/chk-*/manifest")),
-        key=lambda paths: int(paths[0].name.removeprefix("chk-")),
-    )
-    return str(path)
 
 
 STEPS = (2, 4, 1, 3)

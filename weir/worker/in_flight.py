@@ -5,7 +5,8 @@ overtakes, and those that are queued at the inputs before the missing barriers; 
 comes in before each of these. They are processed as ever and kept beside, as references: a batch is
 never changed (``Batch.copied`` sees to rows that could be). Where their barrier is long in coming
 they are handed over in pieces, so that memory holds one piece and what waits to be written; a
-storage that falls behind has the snapshot declined.
+storage that falls behind what comes in has the snapshot declined. However much was there at the
+freeze, it is no sign of that: many channels and records restored onto few subtasks hold a lot.
 
 A barrier that may still wait to align is not to wait for credit for ever either: where it has not
 left an output by the time-out since its trigger, it overtakes there, and the snapshot, though all
@@ -35,7 +36,7 @@ from weir.worker.gates import InputGates, OutputGate
 from weir.worker.snapshotter import Snapshotter
 
 PIECE_BYTES = 4 << 20  # Of one gate, kept before they are handed over: a file of some size.
-UNWRITTEN_BYTES_MAX = 64 << 20  # Handed over and not written yet.
+UNWRITTEN_BYTES_MAX = 64 << 20  # Come in since the freeze and not written yet.
 
 
 @dataclass(slots=True)
@@ -47,10 +48,11 @@ class _Open:
     is_recording: bool
     waiting: list[OutputGate]  # The gates that the barrier has not left.
     recorded: set[ChannelId] = field(default_factory=set)  # Whose barrier is missing.
-    came: Counter[ChannelId] = field(default_factory=Counter)  # Bytes kept of each channel.
+    of_channel: Counter[ChannelId] = field(default_factory=Counter)  # Bytes kept of each.
     kept: dict[int, list[Records]] = field(default_factory=lambda: defaultdict(list))
     kept_bytes: Counter[int] = field(default_factory=Counter)  # By input gate, as ``kept``.
     parts: Counter[int] = field(default_factory=Counter)
+    came_bytes: int = 0  # Since the freeze.
 
 
 class InFlight:
@@ -136,7 +138,7 @@ class InFlight:
         for channel_id in channels:
             gate_index = self._inputs.channels[channel_id].gate_index
             for records in self._inputs.queued_before(channel_id, checkpoint_id):
-                snapshot.came[channel_id] += records.size
+                snapshot.of_channel[channel_id] += records.size
                 self._keep(snapshot, gate_index, records)
             snapshot.recorded.add(channel_id)
 
@@ -144,7 +146,8 @@ class InFlight:
         """Keep a batch that came in, if its channel's barrier is missing."""
         snapshot = self._open
         if snapshot is not None and channel_id in snapshot.recorded:
-            snapshot.came[channel_id] += records.size
+            snapshot.of_channel[channel_id] += records.size
+            snapshot.came_bytes += records.size
             self._keep(snapshot, self._inputs.channels[channel_id].gate_index, records)
 
     def stop(self, checkpoint_id: CheckpointId, channel_id: ChannelId) -> None:
@@ -173,7 +176,7 @@ class InFlight:
         )
         snapshot.metrics = replace(
             metrics,
-            gates=tuple(self._with_bytes(gate, snapshot.came) for gate in metrics.gates),
+            gates=tuple(self._with_bytes(gate, snapshot.of_channel) for gate in metrics.gates),
             switched=frozen.switched,
             switched_ms=frozen.switched_ms,
         )
@@ -244,11 +247,19 @@ class InFlight:
         records, size = snapshot.kept.pop(gate_index), snapshot.kept_bytes.pop(gate_index)
         part = self._part(name, exchange, records)
         self._add(snapshot.barrier.checkpoint_id, [(part, size)])
+        self._check_storage(snapshot)
 
     def _add(self, checkpoint_id: CheckpointId, parts: Iterable[tuple[ChannelPart, int]]) -> None:
         for part, size in parts:
             self._snapshotter.add(self._chain, checkpoint_id, part, size)
-        unwritten = self._snapshotter.unwritten_bytes(self._chain, checkpoint_id)
+
+    def _check_storage(self, snapshot: _Open) -> None:
+        """Decline the snapshot if too much of what came in since the freeze is not written."""
+        checkpoint_id = snapshot.barrier.checkpoint_id
+        # What was there at the freeze is written first.
+        unwritten = min(
+            snapshot.came_bytes, self._snapshotter.unwritten_bytes(self._chain, checkpoint_id)
+        )
         if unwritten > UNWRITTEN_BYTES_MAX:
             error = StorageError(
                 f"{unwritten} bytes of records under way wait to be written, more than "

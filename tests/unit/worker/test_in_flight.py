@@ -279,6 +279,26 @@ def test_a_storage_that_falls_behind_has_the_checkpoint_declined(
     assert seen(harness) == ["b1", "b2", "b3", "b4"]
 
 
+def test_much_that_was_there_at_the_freeze_is_no_storage_that_falls_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of restored records, of those queued before a barrier and of those that came after it."""
+    monkeypatch.setattr(in_flight, "PIECE_BYTES", 10)  # Each record counts ten.
+    monkeypatch.setattr(in_flight, "UNWRITTEN_BYTES_MAX", 25)
+    harness = SubtaskHarness(alignment_timeout_ms=0)
+    harness.subtask.inputs.restore(0, [records("r1"), records("r2")])
+    harness.bring(1, "b1", "b2")
+    harness.bring(0, "a1", "a2", unaligned())
+    assert len(harness.snapshots.waiting) > 3  # None of its pieces is written yet.
+    harness.bring(1, "b3", "b4", unaligned())
+    assert harness.reports.declined == []
+    harness.write()
+    assert harness.reports.acknowledged == [1]
+    pieces = [row for rows in kept(harness).values() for row in rows]
+    assert sorted(pieces) == ["a1", "a2", "b1", "b2", "b3", "b4", "r1", "r2"]
+    assert pieces.index("r1") < pieces.index("r2") < pieces.index("a1") < pieces.index("a2")
+
+
 def test_restored_records_come_before_all_that_is_delivered() -> None:
     harness = SubtaskHarness(alignment_timeout_ms=0)
     harness.subtask.inputs.restore(0, [records("r1", "r2"), records("r3")])
