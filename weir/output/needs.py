@@ -169,6 +169,17 @@ class Known:
         """Whether this attempt, or one that is not recorded, may run."""
         return attempt > self.newest or (attempt == self.newest and self.may_run)
 
+    def is_record(self, file: File) -> bool:
+        """Whether a file is one of the job's own records, or a tombstone."""
+        if not isinstance(file, StoredFile):
+            return False
+        number = checkpoint_of(file)
+        if number is None:
+            return _OWN_RECORDS.fullmatch(file.path) is not None
+        stored = self.stored.get(number)
+        is_manifest = file.path.endswith(f"/{SAVEPOINT_MANIFEST}")
+        return is_manifest and stored is not None and isinstance(stored.manifest, Tombstone)
+
     def _is_let_go(self, manifest: Manifest) -> bool:
         return self.is_finished and not self.may_run and manifest.kind not in SAVEPOINT_KINDS
 
@@ -269,14 +280,14 @@ def _need_in_checkpoint(known: Known, number: CheckpointId, inside: str, path: s
         is_mark = manifest.location is not None and inside == f"{manifest.attempt}/savepoint"
         if is_mark or path in known.named[number]:
             return _restorable(known, number)
-    if stored is None and number >= known.next_id and known.may_run:
-        return _doubt(f"the newest attempt may use checkpoint number {number}")
-    if is_temporary(inside) and "/" not in inside:  # A manifest that was being written.
-        return None if number < known.next_id or not known.may_run else _doubt("it may be written")
     match = _OF_ATTEMPT.fullmatch(inside)
-    if match is None:
-        return _doubt("its name is none of Weir's")
-    return _of_attempt(known, AttemptNumber(int(match[1])))
+    if match is not None and (need := _of_attempt(known, AttemptNumber(int(match[1])))) is not None:
+        return need
+    if known.may_run and number >= known.next_id and (stored is None or match is None):
+        return _doubt(f"the newest attempt may use checkpoint number {number}")
+    # A temporary file beside the directories of attempts was to become a manifest.
+    is_known = match is not None or is_temporary(inside)
+    return None if is_known else _doubt("its name is none of Weir's")
 
 
 def _need_of_manifest(known: Known, number: CheckpointId) -> Need | None:
