@@ -181,7 +181,7 @@ class LocalWriter:
         self._checksum = new_checksum()
         self._held = ExitStack()
         with store.explained("write", final), ExitStack() as held:
-            _make_directories(store.root)
+            make_directories(store.root)
             # User code writes here too: a link in the place of a directory is not followed.
             self._directory = held.enter_context(
                 untrusted_files.directory(final.parent, below=store.root, makes=True)
@@ -292,7 +292,8 @@ def _is_link_to(final: str, temporary: str, inside: int) -> bool:
     return False
 
 
-def _make_directories(directory: Path) -> None:
+def make_directories(directory: Path) -> None:
+    """Make a directory and those above it, durably, where they are missing."""
     missing = []
     while not directory.exists():
         missing.append(directory)

@@ -63,6 +63,7 @@ from weir.output.output_files import (
     withdrawn_files,
 )
 from weir.protocol.lineage import ANY_ATTEMPT, UNKNOWN
+from weir.storage.local import make_directories
 
 if TYPE_CHECKING:
     from weir.ids import StateHandle
@@ -153,7 +154,7 @@ class ParquetSinkOperator(Operator):
         self._directory = self._job_directory / str(ctx.attempt)
         self._withdrawn = withdrawn_directory(self._root, ctx.job_id)
         self._being_written = re.compile(rf"{re.escape(operator)}-(\d+)-\d+\.parquet")
-        self._root.mkdir(parents=True, exist_ok=True)
+        make_directories(self._root)  # Durably: all output would be lost with its name.
         self.declare(ctx.state)
         restored = self._state.get()
         mine = [item for item in restored if item["job"] == ctx.job_id]
