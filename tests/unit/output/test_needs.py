@@ -183,6 +183,10 @@ class TestEnd:
         assert reason(job, StoredFile("chk-3/manifest")) is None
         assert reason(job, StoredFile("chk-3/1/a")) is None
 
+    def test_a_job_that_runs_again_after_it_finished_needs_its_checkpoints(self) -> None:
+        job = known(manifest(3, "chk-3/1/a"), is_finished=True)
+        assert reason(job, StoredFile("chk-3/manifest")) is Reason.CHECKPOINT
+
     def test_a_checkpoint_that_another_job_began_with_stays(self) -> None:
         borrowed = frozenset({CheckpointId(3)})
         job = known(manifest(3, "chk-3/1/a"), is_finished=True, may_run=False, borrowed=borrowed)

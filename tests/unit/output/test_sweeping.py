@@ -34,7 +34,7 @@ class World:
             next_id = CheckpointId(5 if restored else 1)
             note_base(self.store, JOB, AttemptBase(AttemptNumber(number), next_id, own, by))
         self.put(manifest(3, "chk-3/1/a"))
-        self.touch("chk-3/1/a", "chk-4/1/a", "chk-4/1/.weir-tmp-b", "chk-6/2/a")
+        self.touch("chk-3/1/a", "chk-3/1/late", "chk-4/1/a", "chk-4/1/.weir-tmp-b", "chk-6/2/a")
         note_directories(self.store, JOB, {str(self.sink)})
         self.output("_pending/job/1/op-0-3.parquet", "_pending/job/2/op-0-0.parquet")
         self.output("_withdrawn/job/1/part-op-0-4-0.parquet", "part-op-0-3-0.parquet")
@@ -73,7 +73,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_what_nothing_needs_goes_and_all_else_stays(world: World) -> None:
-    assert world.sweep() == 4
+    assert world.sweep() == 5
     assert world.files() == {
         "chk-3/manifest",
         "chk-3/1/a",
