@@ -117,7 +117,7 @@ class Runs:
             for row in pq.read_table(file).to_pylist():
                 numbers[row["key"]].append(row["number"])
         whole = list(range(1, RECORDS // KEYS + 1))
-        assert {key: sorted(found) for key, found in numbers.items()} == dict.fromkeys(
+        assert {key: sorted(counted) for key, counted in numbers.items()} == dict.fromkeys(
             range(KEYS), whole
         )
 
