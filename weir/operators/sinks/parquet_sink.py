@@ -237,9 +237,11 @@ class ParquetSinkOperator(Operator):
         self._commit([commit for _, commit in named], last)
 
     def close(self) -> None:
-        if self._current is not None:
-            self._current.abandon()
-        elif not self._full and not self._intervals.waiting():
+        # No barrier has passed them, so no checkpoint names them.
+        for file in self._full if self._current is None else (*self._full, self._current):
+            file.abandon()
+        self._full, self._current = [], None
+        if not self._intervals.waiting():
             remove_empty(self._directory, self._job_directory, self._root / PENDING)
 
     def _swap(self, checkpoint_id: CheckpointId) -> "list[tuple[PartFile, PendingCommit]]":
@@ -526,9 +528,11 @@ class PartFile:
             self._sealed = True
 
     def abandon(self) -> None:
-        """Close the file without the rows that are still buffered."""
+        """Delete the file, which no checkpoint names."""
         if self._writer is not None:
             self._writer.close()
+            self._writer = None
+        self.path.unlink(missing_ok=True)
 
     def _write_row_group(self) -> None:
         assert self._writer is not None
