@@ -12,7 +12,7 @@ nothing from then on, and ends. Only then it looks again, and deletes.
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 from weir.cli import formats
@@ -71,10 +71,7 @@ def leftovers(store: CheckpointStore, job: JobId, *, driver_is_gone: bool = Fals
     """
     stands, pid = standing(store, job)
     may_run = stands not in _ENDED and not (driver_is_gone and stands is not Standing.ALIVE)
-    try:
-        known, files = look(store, job, may_run=may_run, borrowed=set(_borrowed(store, job)))
-    except OSError as error:
-        raise StorageError(f"cannot look at the output of job {job}: {error}") from error
+    known, files = _look(store, job, may_run=may_run)
     return Leftovers(job, stands, pid, may_run, known, plan(known, files, clears=True))
 
 
@@ -132,9 +129,8 @@ def _delete(store: CheckpointStore, shown: Leftovers) -> int:
         raise RestoreError(
             f"a driver of job {job} has begun attempt {attempt} meanwhile; nothing of it is deleted"
         )
+    known, files = _look(store, job, may_run=False)
     try:
-        borrowed = set(_borrowed(store, job))
-        known, files = look(store, job, may_run=False, borrowed=borrowed)
         now = plan(known, files, clears=shown.is_cleared)
         count = carry_out(
             store,
@@ -150,6 +146,17 @@ def _delete(store: CheckpointStore, shown: Leftovers) -> int:
         return count
     store.delete_prefix(layout.directory)  # Its empty directories.
     return count - 1  # But for this claim.
+
+
+def _look(store: CheckpointStore, job: JobId, *, may_run: bool) -> tuple[Known, list[File]]:
+    try:
+        known, files = look(store, job, may_run=may_run)
+    except OSError as error:
+        raise StorageError(f"cannot look at the output of job {job}: {error}") from error
+    if known.is_finished and known.stored and not may_run:
+        # Only then checkpoints go that could be restored, and all other jobs have to be asked.
+        known = replace(known, borrowed=frozenset(_borrowed(store, job)))
+    return known, files
 
 
 def _borrowed(store: CheckpointStore, job: JobId) -> Iterator[CheckpointId]:

@@ -7,7 +7,7 @@ on. What cannot be looked at stays.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,14 +40,12 @@ def look(
     *,
     may_run: bool,
     directories: Collection[str] = (),
-    borrowed: Set[CheckpointId] = frozenset(),
 ) -> tuple[Known, list[File]]:
     """A job's files, and what is known of it to tell their needs.
 
     Args:
         may_run: The newest attempt is not known to be over.
         directories: Directories of sinks, beside those that the job's records name.
-        borrowed: The job's checkpoints that other jobs have as their only restore point.
 
     Raises:
         StorageError: The storage failed.
@@ -77,7 +75,6 @@ def look(
         bases=_bases(store, job_id),
         stored=stored,
         savepoints=_savepoints(store, files),
-        borrowed=borrowed,
     )
     return known, files
 

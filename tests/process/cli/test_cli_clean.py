@@ -15,13 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.process.cli.leaving import KEYS, RECORDS
+from tests.unit.output.test_needs import manifest
 from tests.waiting import wait_until
 from weir.fault_points import Fault, to_environment
-from weir.ids import AttemptNumber, JobId
+from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.protocol.lineage import AttemptBase
+from weir.storage.attempt_bases import note_base
 from weir.storage.attempt_claims import describe_driver
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
-from weir.storage.manifest import Manifest, Tombstone, load
+from weir.storage.manifest import Manifest, Tombstone, dump, load
 
 KILLED = -9
 
@@ -254,3 +257,23 @@ def test_a_managed_job_is_left_to_its_control_plane(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "a control plane runs it" in done.stdout
     assert store.exists(f"{layout.directory}/chk-1/1/a")
+
+
+def test_a_finished_job_keeps_the_checkpoint_that_another_job_began_with(tmp_path: Path) -> None:
+    """A driver was killed after it had recorded the end, and before it deleted its checkpoints."""
+    store, origin, fork = LocalStore(tmp_path), JobId("job"), JobId("fork")
+    layout = JobLayout(origin)
+    store.put(layout.attempt(AttemptNumber(1)), b"")
+    store.put(layout.finished, b"1")
+    for number in (2, 3):
+        one = manifest(number, f"chk-{number}/1/a")
+        store.put(f"{layout.directory}/chk-{number}/1/a", b"x")
+        store.put(layout.manifest(one.checkpoint_id), dump(one))
+    store.put(JobLayout(fork).attempt(AttemptNumber(1)), describe_driver(is_managed=False))
+    base = AttemptBase(AttemptNumber(1), CheckpointId(4), CheckpointId(3), AttemptNumber(1), origin)
+    note_base(store, fork, base)
+    done = Runs(tmp_path).weir("clean", str(tmp_path / "job"), "--yes")
+    assert done.returncode == 0
+    assert "needed by: another job, which began with checkpoint 3" in done.stdout
+    left = {path for path in store.list("job") if "/chk-" in path}
+    assert left == {"job/chk-3/manifest", "job/chk-3/1/a"}
