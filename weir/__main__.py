@@ -88,6 +88,16 @@ def _dispatch(arguments: Namespace) -> int:
             return checkpoints.run(
                 arguments.uri, read_files=read_files, as_json=as_json, out=sys.stdout
             )
+        case "clean":
+            from weir.cli import clean
+
+            return clean.run(
+                arguments.uri,
+                is_sure=arguments.yes,
+                is_dry=arguments.dry_run,
+                driver_is_gone=arguments.driver_is_gone,
+                out=sys.stdout,
+            )
         case _:
             return _inspect(arguments)
 

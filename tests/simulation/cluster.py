@@ -305,6 +305,8 @@ class FaultyStore(MemoryStore):
                 self.written[key] = manifest
                 self.under_way[key] = self._records_under_way(key[0], manifest)
                 for needed in self.files_of(key):
+                    if not super().exists(needed):
+                        raise InvariantBroken(f"{path} is created, and {needed} is not there")
                     self._needed_by[needed].add(key)
         self._reach("own_manifest.after" if is_own else "create.after")
         return created

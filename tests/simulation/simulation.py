@@ -14,7 +14,7 @@ seed drives. The same seed gives the same run. After every step it is checked th
 
 and at the end that the job finished, that its committed output is what the pipeline must write
 (lost, duplicated and out of order counted apart), that running totals only grew, and that nothing
-is left over.
+is left over, nor any file in the storage but the job's own records.
 
 With ``operations`` an operator also stops, resumes, rolls back, rescales and forks the job
 (``tests.simulation.operations``). Then it is checked as well that
@@ -94,8 +94,9 @@ from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Acknowledged, Declined, Measurement, Report, SubtaskChanged
 from weir.protocol.pending import STOP_KINDS
 from weir.storage.catalog import RestoreRequest
-from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout
-from weir.storage.manifest import load
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path
+from weir.storage.manifest import Tombstone, load
+from weir.storage.memory import MemoryStore
 from weir.worker.versions import installed_versions
 
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
@@ -163,6 +164,7 @@ class Outcome:
     duplicated: int = 0
     out_of_order: int = 0
     operations: Counter[str] = field(default_factory=Counter)  # What became of them.
+    tombstones: int = 0  # Left at the end, of checkpoints that were given up.
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,8 @@ class Simulation:
         self._planned: dict[tuple[str, int], PlannedFault] = {}
         self.outcome = Outcome(seed, self._config.checkpoints.mode)
         self._prepare(self._pipeline.graph, remote=remote or operations)
+        if not (operations or remote):
+            self._store.is_needed = self._is_retained
         if operations:
             self._store.is_needed = self._is_needed_by_any
             self._store.is_foreign = self._is_foreign
@@ -927,6 +931,29 @@ class Simulation:
             checkpoint_id, checkpoints.retained_max, checkpoints.abandoned_ttl_ms
         )
 
+    def _is_retained(self, key: CheckpointKey) -> bool:
+        """Whether a checkpoint of a job in library mode is the one to restore after a failure."""
+        job_id, number = key
+        layout = JobLayout(job_id)
+        if MemoryStore.exists(self._store, layout.finished) or number in self._damaged:
+            return False
+        return number == max(self._store.manifests(job_id), default=None)
+
+    def _check_files(self) -> None:
+        """Look at every file that a job in library mode leaves, without the rule of its sweep."""
+        if not self._last.driver_alive or self._damaged:
+            return  # What a driver leaves that dies at the very end is the next one's to sweep.
+        if any("stay" in text for text in self._notices):
+            return  # The storage failed, and the user was told.
+        layout = JobLayout(self.job_id)
+        records = (layout.attempts, layout.bases, layout.finished)
+        for path in self._store.list():
+            key = parse_manifest_path(path)
+            if key is not None and isinstance(load(self._store.peek(path)), Tombstone):
+                self.outcome.tombstones += 1
+            elif not path.startswith(records):
+                raise InvariantBroken(f"the job finished, and {path} is left")
+
     def _check_all_committed(self, cluster: SimulatedCluster) -> None:
         """Look whether everything before a stop's savepoint is there for all to see."""
         covered = self._lines.covered(self._base_ids[cluster])
@@ -955,6 +982,8 @@ class Simulation:
             raise InvariantBroken(f"{len(processes)} worker processes are left")
         if self.operator is not None:
             self.operator.check_end()
+        if self.control is None:
+            self._check_files()
         self._check_output()
 
     def _check_output(self) -> None:

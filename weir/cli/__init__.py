@@ -15,7 +15,9 @@
     preview            the effect of a restore into a pipeline
     compare            the differences between the outputs of two jobs
     checkpoints        the jobs, checkpoints and savepoints in a storage
+    clean              deletes files of jobs that nothing needs
     inspect            one checkpoint or savepoint: subtasks, timings, pieces of state
+    confirm            the question before a deletion
     output, formats    tables and JSON; sizes, durations and times in words
 
 Results go to standard output, progress and errors to standard error.

@@ -161,6 +161,23 @@ exit codes:
   2  there is no checkpoint storage at URI
 """
 
+_CLEAN_EPILOG = """\
+examples:
+  weir clean /shared/checkpoints --dry-run                  all jobs: show, delete nothing
+  weir clean /shared/checkpoints/my-job-1a2b3c4d            one job
+
+Deletes what killed, failed and refused jobs left: state of checkpoints that were not completed,
+uncommitted output that no checkpoint covers, and all records of a job that has nothing to be
+restored. Checkpoints and savepoints that can be restored stay, with all that they need, and so do
+files in doubt. A job whose driver lives is left alone, and one whose driver cannot be seen from
+this machine, unless --driver-is-gone is given. Running jobs need no cleaning.
+
+exit codes:
+  0  nothing is left that nothing needs (with --dry-run: the listing is complete)
+  1  a job was left alone, the deletion was not confirmed, or the storage failed
+  2  there is no job at URI, or the deletion was refused; the message says why
+"""
+
 _INSPECT_EPILOG = """\
 examples:
   weir inspect /shared/checkpoints/my-job-1a2b3c4d/chk-7
@@ -190,6 +207,7 @@ def parser() -> ArgumentParser:
     _add_stop(commands)
     _add_preview(commands)
     _add_checkpoints(commands)
+    _add_clean(commands)
     _add_inspect(commands)
     _add_compare(commands)
     _add_compare_modes(commands)
@@ -499,6 +517,20 @@ def _add_checkpoints(commands: "argparse._SubParsersAction[ArgumentParser]") -> 
         "uri", metavar="URI", help="a checkpoint storage, or a job's directory in it"
     )
     _add_reading(listing)
+
+
+def _add_clean(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+    clean = _command(commands, "clean", "delete files of jobs that nothing needs", _CLEAN_EPILOG)
+    clean.add_argument(
+        "uri", metavar="URI", help="a checkpoint storage, or a job's directory in it"
+    )
+    clean.add_argument("--dry-run", action="store_true", help="show the files, delete nothing")
+    clean.add_argument("--yes", action="store_true", help="do not ask")
+    clean.add_argument(
+        "--driver-is-gone",
+        action="store_true",
+        help="no driver runs the job, although this machine cannot tell",
+    )
 
 
 def _add_inspect(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:

@@ -7,6 +7,7 @@ from typing import IO, Any
 from rich.console import Console
 
 from weir.cli import formats
+from weir.cli.clean import leftovers
 from weir.cli.output import console, print_json, table
 from weir.cli.uri import Place, find_place, jobs_in, name_of, not_there
 from weir.errors import ConfigError, CorruptStateError, RestoreError, StorageError
@@ -49,6 +50,7 @@ class ListedJob:
     name: str | None  # None: no manifest could be read.
     checkpoints: tuple[Listed, ...]
     notes: tuple[str, ...] = ()  # Questions that a damaged file leaves open.
+    leftovers: int = 0  # Files that nothing needs, and no driver sweeps any more.
 
 
 def list_jobs(place: Place, *, read_files: bool) -> list[ListedJob]:
@@ -94,7 +96,22 @@ def _job(store: CheckpointStore, job: JobId, *, read_files: bool) -> ListedJob:
         for stored in list_checkpoints(store, job)
     )
     name = next((c.manifest.job_name for c in listed if c.manifest is not None), None)
-    return ListedJob(job, name, listed, tuple(notes))
+    return ListedJob(job, name, listed, tuple(notes), _leftovers(store, job, notes))
+
+
+def _leftovers(store: CheckpointStore, job: JobId, notes: list[str]) -> int:
+    """The number of files that ``weir clean`` would delete, but for records of a finished job."""
+    try:
+        left = leftovers(store, job)
+    except (RestoreError, StorageError) as error:
+        notes.append(f"which files nothing needs is not known: {error}")
+        return 0
+    if left.may_run:
+        return 0
+    if left.known.is_finished and left.is_cleared:
+        # The records of a job that finished are small, and no sign of anything gone wrong.
+        return sum(not left.known.is_record(file) for file in left.plan.delete)
+    return len(left.plan.delete)
 
 
 def newest_line(store: CheckpointStore, job: JobId) -> Lineage:
@@ -189,6 +206,13 @@ def _print_job(screen: Console, place: Place, job: ListedJob) -> None:
             "still restore an abandoned one until it is deleted",
             soft_wrap=True,
         )
+    if job.leftovers:
+        screen.print(
+            f"{formats.counted(job.leftovers, 'file')} left behind that nothing needs; "
+            f"`weir clean {directory}` shows and deletes them",
+            style="yellow",
+            soft_wrap=True,
+        )
     for note in job.notes:
         screen.print(note, style="yellow", soft_wrap=True)
 
@@ -250,6 +274,7 @@ def _job_as_json(job: ListedJob) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "name": job.name,
+        "leftover_files": job.leftovers,
         "checkpoints": [_as_json(listed) for listed in job.checkpoints],
     }
 

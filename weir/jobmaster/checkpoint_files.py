@@ -5,17 +5,26 @@ are no checkpoint to restore. A driver deletes nothing of a checkpoint that its 
 restoring from, so it looks at the fence (``weir.jobmaster.fence``) before. Files that cannot be
 deleted stay, and the user is told.
 
+Deletions come one after the other, so that the sweep of what nothing needs
+(``weir.output.sweeping``) meets no checkpoint that is half deleted. It comes when all subtasks of
+an attempt run, since its sinks have then committed and withdrawn what their checkpoint says; when a
+branch was let go; and at the end of the job.
+
 The end of the job is a file too. It is written before the checkpoints are deleted, since a driver
 that finds none would start from the beginning.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from weir.common.clock import Clock
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
 from weir.jobmaster.counted_io import CountedIo
 from weir.jobmaster.fence import Act, Fence
 from weir.jobmaster.restore_choice import Claim
-from weir.output.output_files import delete_unneeded
+from weir.output.needs import plan
+from weir.output.sweeping import carry_out, look
 from weir.protocol.pending import CompletedCheckpoint
 from weir.storage.catalog import OpenStore
 from weir.storage.layout import JobLayout, in_job, savepoint_id
@@ -33,6 +42,7 @@ class CheckpointFiles:
         *,
         fence: Fence,
         io: CountedIo,
+        clock: Clock,
         open_store: OpenStore,
         output: Iterable[str],
         note: Callable[[str], None],
@@ -48,11 +58,13 @@ class CheckpointFiles:
         self._layout = JobLayout(job_id)
         self._fence = fence
         self._io = io
+        self._clock = clock
         self._open_store = open_store
         self._output = set(output)
         self._note = note
         self._keeps_all = False  # Completed checkpoints may not be deleted any more.
-        self._cleared_in: AttemptNumber | None = None  # Last deleted withdrawn output.
+        self._deletions: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._is_deleting = False
         self.claim: Claim | None = None  # A savepoint to delete once the job needs it no more.
 
     # The job's end.
@@ -68,7 +80,8 @@ class CheckpointFiles:
                 )
             then()
 
-        self._io.run(lambda: self._store.put(self._layout.finished, b""), done)
+        attempt = b"%d" % self._fence.attempt
+        self._io.run(lambda: self._store.put(self._layout.finished, attempt), done)
 
     def record_over(self, attempt: AttemptNumber) -> None:
         """Record that no part of the job runs any more, until a driver runs it again."""
@@ -84,13 +97,11 @@ class CheckpointFiles:
     def discard(
         self,
         completed: CompletedCheckpoint,
-        attempt: AttemptNumber | None,
         gone: Callable[[], None],
     ) -> None:
         """Delete a completed checkpoint, then call ``gone``; once fenced, it is the successor's.
 
-        Withdrawn output that only the discarded branch could have put back goes as well; once per
-        attempt also without a branch, for output left over when earlier attempts failed.
+        Withdrawn output that only the discarded branch could have put back goes as well.
         """
         if self._fence.is_fenced_off or self._keeps_all:
             return
@@ -104,12 +115,11 @@ class CheckpointFiles:
         def done(outcome: Exception | None) -> None:
             if outcome is None:
                 gone()
-                if completed.abandoned_at_ms is not None or self._cleared_in != attempt:
-                    self._cleared_in = attempt
-                    self._delete_withdrawn(checkpoint_id)
+                if completed.abandoned_at_ms is not None:
+                    self.sweep(may_run=True)
             self._deleted(outcome)
 
-        self._io.run(work, done)
+        self._delete(work, done)
 
     def discard_pending(
         self, checkpoint_id: CheckpointId, attempt: AttemptNumber, target: str | None
@@ -122,7 +132,7 @@ class CheckpointFiles:
                 discard_savepoint(own, self._job_id, checkpoint_id, attempt)
             self._store.delete_prefix(self._layout.attempt_state(checkpoint_id, attempt))
 
-        self._io.run(work, self._deleted)
+        self._delete(work, self._deleted)
 
     def discard_handles(
         self, handles: Iterable[StateHandle], target_of: Callable[[CheckpointId], str | None]
@@ -144,7 +154,7 @@ class CheckpointFiles:
                 self._open_store(target).delete(path)
 
         if own or beside:
-            self._io.run(work, self._deleted)
+            self._delete(work, self._deleted)
 
     def use_claim(self, own: Sequence[CheckpointId], retained_max: int) -> None:
         """Delete the claimed savepoint once the job retains enough checkpoints of its own."""
@@ -160,19 +170,50 @@ class CheckpointFiles:
             own_store = self._open_store(claim.location)
             discard_savepoint(own_store, claim.job_id, claim.checkpoint_id, claim.attempt)
 
-        self._io.run(work, self._deleted)
+        self._delete(work, self._deleted)
 
-    def _delete_withdrawn(self, up_to: CheckpointId) -> None:
+    def sweep(self, *, may_run: bool) -> None:
+        """Delete what nothing needs of the job's files; ``may_run``: its newest attempt may."""
+        if self._fence.is_fenced_off or self._keeps_all:
+            return
+
         def work() -> None:
-            self._fence.check(Act.DELETE_OUTPUT)  # A driver that took over may be putting it back.
-            delete_unneeded(self._store, self._job_id, self._output, up_to)
+            known, files = look(
+                self._store, self._job_id, may_run=may_run, directories=self._output
+            )
+            carry_out(
+                self._store,
+                known,
+                plan(known, files),
+                check=lambda: self._fence.check(Act.SWEEP),  # They may be the successor's.
+                now_ms=self._clock.now_ms(),
+            )
 
         def done(outcome: Exception | None) -> None:
-            if outcome is not None:
-                self._note(f"withdrawn output could not be deleted and stays: {outcome}")
+            if isinstance(outcome, Exception):
+                self._note(f"files that nothing needs could not be deleted and stay: {outcome}")
 
-        if self._output:
-            self._io.run(work, done)
+        self._delete(work, done)
+
+    def _delete(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run a deletion after those before it."""
+        self._deletions.append((work, done))
+        if not self._is_deleting:
+            self._delete_next()
+
+    def _delete_next(self) -> None:
+        if not self._deletions:
+            return
+        work, done = self._deletions.popleft()
+        self._is_deleting = True
+
+        def finished(outcome: Any) -> None:
+            self._is_deleting = False
+            done(outcome)
+            if not self._is_deleting:
+                self._delete_next()
+
+        self._io.run(work, finished)
 
     def _deleted(self, outcome: Exception | None) -> None:
         if outcome is not None:

@@ -128,6 +128,7 @@ class CheckpointRunner:
             job.job_id,
             fence=fence,
             io=self._io,
+            clock=clock,
             open_store=open_store,
             output={op.files for op in job.plan.graph.operators if op.files is not None},
             note=note,
@@ -191,6 +192,7 @@ class CheckpointRunner:
                 lineage=self._base.lineage,
             )
         )
+        self._sweep(may_run=True)
 
     def stop(self, reason: FailureReason) -> None:
         """The attempt is over: abort the checkpoints under way."""
@@ -205,6 +207,9 @@ class CheckpointRunner:
         def end() -> None:
             self._is_running = False
             self._step(JobEnded(status))
+            # Workers of a job that failed or was cancelled may still be writing.
+            may_run = status is not JobStatus.FINISHED
+            self.after_pending_manifest(lambda: self._sweep(may_run=may_run))
 
         if status is JobStatus.FINISHED and not self._fence.is_fenced_off:
             # Before its checkpoints are deleted: a driver that finds none would start from the
@@ -410,7 +415,12 @@ class CheckpointRunner:
             self._emit(CheckpointsDiscarded(self._clock.now_ms(), (checkpoint_id,)))
             self._checkpoints.remove(checkpoint_id)
 
-        self._files.discard(completed, self._started, gone)
+        self._files.discard(completed, gone)
+
+    def _sweep(self, *, may_run: bool) -> None:
+        # A control plane sweeps the storage by its rows.
+        if isinstance(self._coordination, LocalCoordination) and self._fence.has_claimed:
+            self._files.sweep(may_run=may_run)
 
     def _target_of(self, checkpoint_id: CheckpointId) -> str | None:
         record = self._checkpoints.get(checkpoint_id)

@@ -30,8 +30,8 @@ class Act(StrEnum):
     COUNT_LATE_MANIFEST = "count a manifest that was written although writing failed"
     WRITE_TOMBSTONE = "give a checkpoint up"
     DISCARD = "discard a checkpoint"
-    DELETE_OUTPUT = "delete withdrawn output"
     DELETE_CLAIMED = "delete the savepoint that it claimed"
+    SWEEP = "delete files that nothing needs"
 
 
 class Fence:
@@ -40,9 +40,10 @@ class Fence:
     ``claim``, ``check`` and ``newest_recorded`` do I/O, and raise ``StorageError`` where it fails.
     """
 
-    def __init__(self, store: CheckpointStore, job_id: JobId) -> None:
+    def __init__(self, store: CheckpointStore, job_id: JobId, driver: bytes = b"") -> None:
         self._store = store
         self._layout = JobLayout(job_id)
+        self._driver = driver  # Its process, as the claim of an attempt describes it.
         self.attempt = AttemptNumber(0)  # The newest attempt of this driver.
         self.has_claimed = False  # Some attempt is this driver's; it was then the newest.
         self.is_fenced_off = False
@@ -57,7 +58,7 @@ class Fence:
 
     def claim(self, attempt: AttemptNumber) -> bool:
         """Record the attempt; False: another driver has."""
-        return self._store.create_if_absent(self._layout.attempt(attempt), b"")
+        return self._store.create_if_absent(self._layout.attempt(attempt), self._driver)
 
     def newest_recorded(self) -> AttemptNumber:
         """The newest attempt of any driver; 0: none."""

@@ -76,6 +76,7 @@ from weir.protocol.messages import (
     SubtaskMetrics,
     SubtaskStalled,
 )
+from weir.storage.attempt_claims import describe_driver
 from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.store import CheckpointStore, store_for
 
@@ -137,7 +138,7 @@ class JobMaster:
         self._recovery = RecoveryReport()
         self._delivered = DeliveredOnce(collect)
         self._told: set[str] = set()  # Notes on the choice of a checkpoint.
-        self._fence = Fence(store, job_id)
+        self._fence = Fence(store, job_id, describe_driver(is_managed=control is not None))
         self._restorer = Restorer(self._job, store, open_store, self._fence, restore_from)
         self._checkpoints = CheckpointRunner(
             self._job,

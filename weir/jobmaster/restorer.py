@@ -11,6 +11,7 @@ from weir.ids import AttemptNumber
 from weir.jobmaster.fence import Act, Fence
 from weir.jobmaster.job_description import JobDescription
 from weir.jobmaster.restore_choice import RestoreChoice, begin_from, check_kept, choose_restore
+from weir.output.sink_directories import note_directories
 from weir.protocol.messages import CheckpointsRestored
 from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.store import CheckpointStore
@@ -45,7 +46,12 @@ class Restorer:
             store, job.job_id, job.plan, job.config, requested=request, open_store=open_store
         )
         stored = begin_from(store, job.job_id, attempt, choice)
+        note_directories(store, job.job_id, _sink_directories(job))
         if request is not None:
             check_kept(store, request, choice, open_store)
         self.fence.check(Act.RESTORE)
         return choice, stored
+
+
+def _sink_directories(job: JobDescription) -> set[str]:
+    return {op.files for op in job.plan.graph.operators if op.files is not None}

@@ -9,6 +9,7 @@
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
     <job>/chk-<n>/<attempt>/savepoint                    instead of them: a savepoint's location
+    <job>/outputs                                        the directories that its sinks write to
     <job>/requests/<id>.json, .taken, .answer.json       the savepoint mailbox
 
 A state handle's path is relative to ``<job>/``, so that a job's directory can be moved as a whole.
@@ -89,6 +90,11 @@ class JobLayout:
         return AttemptNumber(int(number)), CheckpointId(int(restored))
 
     @property
+    def outputs(self) -> str:
+        """The file that names the directories of the job's sinks."""
+        return f"{self.directory}/outputs"
+
+    @property
     def requests(self) -> str:
         """The directory of the savepoint mailbox."""
         return f"{self.directory}/requests"
@@ -144,7 +150,12 @@ SAVEPOINT_MANIFEST = "manifest"  # Relative to the savepoint's directory.
 
 def savepoint_location(storage: str, job: JobId, name: str) -> str:
     """The default directory of a savepoint, as a path or URI of its own."""
-    return f"{storage.rstrip('/')}/savepoints/{_escaped(job)}/{_escaped(name)}"
+    return f"{storage.rstrip('/')}/{savepoints_directory(job)}/{_escaped(name)}"
+
+
+def savepoints_directory(job: JobId) -> str:
+    """The directory in the storage that holds a job's savepoints by default."""
+    return f"savepoints/{_escaped(job)}"
 
 
 def storage_of_savepoint(location: str) -> str | None:

@@ -7,6 +7,7 @@ NFS, once it is checked which file that name links to; opening the final name wi
 readers an empty file first.
 """
 
+import builtins
 import errno
 import getpass
 import os
@@ -14,7 +15,7 @@ import shutil
 import stat
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +23,7 @@ from typing import Any, Self
 from weir import untrusted_files
 from weir.errors import StorageError
 from weir.storage.store import (
+    TEMPORARY,
     PathNotFoundError,
     WriteRefusedError,
     Written,
@@ -30,7 +32,6 @@ from weir.storage.store import (
     new_checksum,
 )
 
-_TEMPORARY = ".weir-tmp-"  # No reader lists such files; a crash may leave one behind.
 _LASTING = {  # Errors that a retry does not repair; a full disk may have room again.
     errno.EACCES,
     errno.EPERM,
@@ -94,8 +95,14 @@ class LocalStore:
             return file.is_file()
 
     def list(self, directory: str = "") -> list[str]:
+        return self._listed(directory, temporary=False)
+
+    def list_temporary(self, directory: str = "") -> Sequence[str]:
+        return self._listed(directory, temporary=True)
+
+    def _listed(self, directory: str, *, temporary: bool) -> "builtins.list[str]":
         top = self.root / checked_directory(directory)
-        paths: list[str] = []
+        paths: builtins.list[str] = []
 
         def fail(error: OSError) -> None:
             if error.errno not in _GONE:  # Deleted meanwhile, or never created.
@@ -105,7 +112,9 @@ class LocalStore:
             for folder, _, names in os.walk(top, onerror=fail):
                 inside = Path(folder).relative_to(self.root).as_posix()
                 prefix = "" if inside == "." else f"{inside}/"
-                paths += [prefix + name for name in names if not name.startswith(_TEMPORARY)]
+                paths += [
+                    prefix + name for name in names if name.startswith(TEMPORARY) is temporary
+                ]
         return sorted(paths)
 
     def delete(self, path: str) -> None:
@@ -172,14 +181,14 @@ class LocalWriter:
         self._checksum = new_checksum()
         self._held = ExitStack()
         with store.explained("write", final), ExitStack() as held:
-            _make_directories(store.root)
+            make_directories(store.root)
             # User code writes here too: a link in the place of a directory is not followed.
             self._directory = held.enter_context(
                 untrusted_files.directory(final.parent, below=store.root, makes=True)
             )
             # Not tempfile, whose files only their owner may read: the driver and the slots may run
             # as different users of one group.
-            temporary = f"{_TEMPORARY}{uuid.uuid4().hex}"
+            temporary = f"{TEMPORARY}{uuid.uuid4().hex}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             handle = os.open(temporary, flags, 0o666, dir_fd=self._directory)
             self._file = os.fdopen(handle, "wb", buffering=0)
@@ -283,7 +292,8 @@ def _is_link_to(final: str, temporary: str, inside: int) -> bool:
     return False
 
 
-def _make_directories(directory: Path) -> None:
+def make_directories(directory: Path) -> None:
+    """Make a directory and those above it, durably, where they are missing."""
     missing = []
     while not directory.exists():
         missing.append(directory)

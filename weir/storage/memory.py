@@ -1,5 +1,6 @@
 """Checkpoint storage in the memory of the job master: gone with its process."""
 
+from collections.abc import Sequence
 from threading import Lock
 from typing import Self
 
@@ -56,6 +57,9 @@ class MemoryStore:
         below = _below(directory)
         with self._lock:
             return sorted(path for path in self._files if path.startswith(below))
+
+    def list_temporary(self, directory: str = "") -> Sequence[str]:
+        return ()  # A file in memory appears whole.
 
     def delete(self, path: str) -> None:
         path = checked_path(path)

@@ -6,6 +6,7 @@ no protection against deliberate changes of a checkpoint, which the permissions 
 to prevent.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol, Self
@@ -14,6 +15,10 @@ from urllib.parse import unquote, urlsplit
 import xxhash
 
 from weir.errors import ConfigError, StorageError
+
+# Begins the name of a file that is being written. No reader lists such files; a crash may leave
+# one behind.
+TEMPORARY = ".weir-tmp-"
 
 
 class PathNotFoundError(StorageError):
@@ -94,6 +99,9 @@ class CheckpointStore(Protocol):
     def list(self, directory: str = "") -> list[str]:
         """The paths of all files below a directory, sorted; none where there is no directory."""
 
+    def list_temporary(self, directory: str = "") -> "Sequence[str]":
+        """The paths of temporary files below a directory: of writes under way, or cut off."""
+
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens where there is none."""
 
@@ -146,6 +154,11 @@ def checked_path(path: str) -> str:
 def checked_directory(directory: str) -> str:
     """Check a directory in the same way; the empty path is the store itself."""
     return checked_path(directory.rstrip("/")) if directory else ""
+
+
+def is_temporary(path: str) -> bool:
+    """Whether the name is that of a file that was being written."""
+    return path.rpartition("/")[2].startswith(TEMPORARY)
 
 
 def checksum_of(data: bytes | memoryview) -> str:

@@ -607,11 +607,11 @@ def test_a_savepoint_that_comes_to_be_needed_while_one_is_asked_is_kept(
 ) -> None:
     base = AttemptBase(AttemptNumber(2), CheckpointId(4), CheckpointId(2), AttemptNumber(1))
 
-    def confirmed() -> bool:
+    def confirmed(question: str, without_terminal: str) -> bool:
         note_base(store, JOB, base)
         return True
 
-    monkeypatch.setattr(delete_savepoint, "_confirmed", confirmed)
+    monkeypatch.setattr(delete_savepoint, "confirmed", confirmed)
     before = store.read(LAYOUT.manifest(CheckpointId(2)))
     done = weir("savepoint", "--delete", taken)
     assert done.code == 2
@@ -623,12 +623,12 @@ def test_a_savepoint_that_comes_to_be_needed_while_one_is_asked_is_kept(
 def test_a_savepoint_that_another_deletes_meanwhile_is_deleted_all_the_same(
     taken: Path, weir: Weir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def confirmed() -> bool:
+    def confirmed(question: str, without_terminal: str) -> bool:
         monkeypatch.undo()
         assert delete_savepoint.run(str(taken), is_sure=True) == delete_savepoint.DELETED
         return True
 
-    monkeypatch.setattr(delete_savepoint, "_confirmed", confirmed)
+    monkeypatch.setattr(delete_savepoint, "confirmed", confirmed)
     assert weir("savepoint", "--delete", taken).code == 0
     assert not taken.exists()
 

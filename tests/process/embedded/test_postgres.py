@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from controlplane.embedded import postgres as module
 from controlplane.embedded.postgres import Postgres, can_enter, copied, find_installation
 from controlplane.embedded.process import ServiceError, ServiceRunningError
 from tests.services import reachable_directory
+from weir.examples.demo import let_through
 
 
 @pytest.fixture
@@ -192,6 +194,19 @@ def test_a_home_that_the_unprivileged_user_cannot_enter_stays_closed(
     assert stat.S_IMODE(home.parent.stat().st_mode) == 0o700
     again.remove()
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to put its data elsewhere")
+def test_the_data_of_the_demonstration_go_with_its_directory(
+    monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    elsewhere = directory.parent / "elsewhere"
+    monkeypatch.setattr(module, "ROOTS_DATA", elsewhere)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as closed:
+        assert Postgres(Path(closed, "postgres"), fast=True).data.is_relative_to(elsewhere)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as opened:
+        let_through(Path(opened))
+        assert Postgres(Path(opened, "postgres"), fast=True).data.is_relative_to(opened)
 
 
 def test_copied_programs_run_as_well_as_the_installed_ones(directory: Path) -> None:

@@ -96,7 +96,10 @@ class FailingStore(MemoryStore):
 
 
 class Runner:
-    """A checkpoint runner of attempt 1, running."""
+    """A checkpoint runner of an attempt, the first one, running.
+
+    It ``sweeps`` at start and end as one does whose driver has claimed the attempt.
+    """
 
     def __init__(
         self,
@@ -104,8 +107,11 @@ class Runner:
         restore_from: RestoreRequest | None = None,
         others: dict[str, MemoryStore] | None = None,
         plan: ExecutionGraph = PLAN,
+        attempt: int = 1,
+        sweeps: bool = False,
         **settings: Any,
     ) -> None:
+        self.attempt = AttemptNumber(attempt)
         self.store = store or MemoryStore()
         self.others: dict[str | None, MemoryStore] = defaultdict(MemoryStore, others or {})
         self.answers: list[tuple[str | None, str]] = []  # Where a savepoint is, or why nowhere.
@@ -128,11 +134,12 @@ class Runner:
             fail_attempt=self.failures.append, fenced=self._on_fenced, open_store=self.open_store,
         )  # fmt: skip
         self.runner.loaded(search(self.store, JOB))
-        self.fence.begin_attempt(AttemptNumber(1))
-        self.fence.claim(AttemptNumber(1))
+        self.fence.begin_attempt(self.attempt)
+        self.fence.claim(self.attempt)
+        self.fence.has_claimed = sweeps
         choice = choose_restore(self.store, JOB, plan, config, restore_from, self.open_store)
         self.runner.restored(choice)
-        self.runner.start(AttemptNumber(1), jitter=0.0)
+        self.runner.start(self.attempt, jitter=0.0)
 
     def _noted(self, text: str) -> None:
         self.events.append(Notice(self.clock.ms, text))
@@ -173,11 +180,11 @@ class Runner:
     def acknowledge(self, checkpoint_id: int = 1, *handles: StateHandle) -> None:
         for chain in PLAN.chain_subtasks:
             held = handles if chain == subtask("sink-0") else ()
-            self.runner.on_report(acknowledgement(chain, checkpoint_id, 1, *held))
+            self.runner.on_report(acknowledgement(chain, checkpoint_id, self.attempt, *held))
 
     def taken_over(self) -> None:
         """Another driver claims the next attempt."""
-        self.store.create_if_absent(LAYOUT.attempt(AttemptNumber(2)), b"")
+        self.store.create_if_absent(LAYOUT.attempt(AttemptNumber(self.attempt + 1)), b"")
 
     def events_of(self, kind: type) -> list[Any]:
         return [c for c in (*self.sent, *self.events) if isinstance(c, kind)]
@@ -757,7 +764,7 @@ class TestWithdrawnOutput:
             stored_checkpoint(store, checkpoint_id)
         note_base(store, JOB, AttemptBase(AttemptNumber(1), ONE))
         request, plan = RestoreRequest("", JOB, ONE), self.writing_to(output)
-        job = Runner(store, request, {"": store}, plan, abandoned_ttl_ms=500)
+        job = Runner(store, request, {"": store}, plan, attempt=2, abandoned_ttl_ms=500)
         base = AttemptBase(AttemptNumber(2), CheckpointId(5), ONE, AttemptNumber(1))
         note_base(store, JOB, base)
         return job
@@ -791,18 +798,18 @@ class TestWithdrawnOutput:
         job.queue.run()
         assert len(self.left(tmp_path)) == 3
 
-    def test_of_an_attempt_that_is_on_no_line_goes_with_the_next_checkpoint(
-        self, tmp_path: Path
-    ) -> None:
+    def test_of_an_attempt_that_failed_goes_when_the_next_one_runs(self, tmp_path: Path) -> None:
         """It waited when its attempt failed; nothing was ever abandoned."""
         store = MemoryStore()
         stored_checkpoint(store, 1)
         note_base(store, JOB, AttemptBase(AttemptNumber(1), ONE))
-        files = [tmp_path / "_withdrawn" / JOB / n / "part-sink-0-1-0.parquet" for n in ("1", "9")]
+        note_base(store, JOB, AttemptBase(AttemptNumber(2), CheckpointId(3), ONE, AttemptNumber(1)))
+        names = ["1/part-sink-0-1-0", "1/part-sink-0-2-0", "2/part-sink-0-2-0"]
+        files = [tmp_path / "_withdrawn" / JOB / f"{name}.parquet" for name in names]
         for file in files:
-            file.parent.mkdir(parents=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
-        job = Runner(store, plan=self.writing_to(tmp_path), retained_max=1)
-        job.checkpoint()
-        assert [e.checkpoint_ids for e in job.events_of(CheckpointsDiscarded)] == [(1,)]
-        assert [file.exists() for file in files] == [True, False]
+        job = Runner(store, plan=self.writing_to(tmp_path), attempt=2, sweeps=True)
+        assert [file.exists() for file in files] == [True, True, True]
+        job.queue.run()
+        assert [file.exists() for file in files] == [True, False, True]

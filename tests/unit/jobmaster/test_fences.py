@@ -88,7 +88,7 @@ def discards_a_checkpoint(_: Path, is_taken: bool) -> bool:
     return job.stored() is None
 
 
-def deletes_withdrawn_output(output: Path, is_taken: bool) -> bool:
+def sweeps(output: Path, is_taken: bool) -> bool:
     test = test_checkpoints.TestWithdrawnOutput()
     job = test.went_back(output)
     deletes = job.store.delete_prefix
@@ -140,7 +140,7 @@ SCENARIOS: dict[Act, Scenario] = {
     Act.COUNT_LATE_MANIFEST: counts_a_late_manifest,
     Act.WRITE_TOMBSTONE: gives_a_checkpoint_up,
     Act.DISCARD: discards_a_checkpoint,
-    Act.DELETE_OUTPUT: deletes_withdrawn_output,
+    Act.SWEEP: sweeps,
     Act.DELETE_CLAIMED: deletes_the_savepoint_it_claimed,
 }
 

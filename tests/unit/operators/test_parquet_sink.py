@@ -418,6 +418,17 @@ class TestSchema:
             sink(tmp_path).send(Batch.of_rows([(1, 2)]))
 
 
+def test_a_sink_that_closes_leaves_what_a_barrier_has_passed(tmp_path: Path) -> None:
+    """A checkpoint may name that; no checkpoint names the rest, which nothing would delete."""
+    writing = sink(tmp_path, rows_per_file=2)
+    writing.send(batch(1))
+    writing.barrier(1)
+    writing.send(batch(2, 3, 4))
+    assert len(pending(tmp_path)) == 3, "one waits, one is full, one is being written"
+    writing.operator.close()
+    assert [Path(name).name for name in pending(tmp_path)] == ["part-op-0-1-0.parquet"]
+
+
 def test_a_file_that_could_not_be_written_fails_every_later_checkpoint(tmp_path: Path) -> None:
     """A second close of a broken file may look like success; its rows would be gone."""
     writing = sink(tmp_path)

@@ -63,6 +63,7 @@ from weir.output.output_files import (
     withdrawn_files,
 )
 from weir.protocol.lineage import ANY_ATTEMPT, UNKNOWN
+from weir.storage.local import make_directories
 
 if TYPE_CHECKING:
     from weir.ids import StateHandle
@@ -153,7 +154,7 @@ class ParquetSinkOperator(Operator):
         self._directory = self._job_directory / str(ctx.attempt)
         self._withdrawn = withdrawn_directory(self._root, ctx.job_id)
         self._being_written = re.compile(rf"{re.escape(operator)}-(\d+)-\d+\.parquet")
-        self._root.mkdir(parents=True, exist_ok=True)
+        make_directories(self._root)  # Durably: all output would be lost with its name.
         self.declare(ctx.state)
         restored = self._state.get()
         mine = [item for item in restored if item["job"] == ctx.job_id]
@@ -236,9 +237,11 @@ class ParquetSinkOperator(Operator):
         self._commit([commit for _, commit in named], last)
 
     def close(self) -> None:
-        if self._current is not None:
-            self._current.abandon()
-        elif not self._full and not self._intervals.waiting():
+        # No barrier has passed them, so no checkpoint names them.
+        for file in self._full if self._current is None else (*self._full, self._current):
+            file.abandon()
+        self._full, self._current = [], None
+        if not self._intervals.waiting():
             remove_empty(self._directory, self._job_directory, self._root / PENDING)
 
     def _swap(self, checkpoint_id: CheckpointId) -> "list[tuple[PartFile, PendingCommit]]":
@@ -525,9 +528,11 @@ class PartFile:
             self._sealed = True
 
     def abandon(self) -> None:
-        """Close the file without the rows that are still buffered."""
+        """Delete the file, which no checkpoint names."""
         if self._writer is not None:
             self._writer.close()
+            self._writer = None
+        self.path.unlink(missing_ok=True)
 
     def _write_row_group(self) -> None:
         assert self._writer is not None

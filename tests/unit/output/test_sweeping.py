@@ -1,0 +1,188 @@
+"""The sweep of a job's files in directories, and what can happen between its looks."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.output.test_needs import JOB, manifest, tombstone
+from weir.errors import StorageError
+from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.output.needs import plan
+from weir.output.sink_directories import note_directories, noted_directories
+from weir.output.sweeping import carry_out, look
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.lineage import AttemptBase
+from weir.storage.attempt_bases import note_base
+from weir.storage.layout import JobLayout
+from weir.storage.local import LocalStore
+from weir.storage.manifest import Manifest, Tombstone, dump, load
+
+LAYOUT = JobLayout(JOB)
+
+
+class World:
+    """A job that was killed in checkpoint 4 and went on from checkpoint 3 with attempt 2."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = LocalStore(directory / "storage")
+        self.sink = directory / "out"
+        for number, restored in ((1, None), (2, 3)):
+            self.store.create_if_absent(LAYOUT.attempt(AttemptNumber(number)), b"")
+            own = None if restored is None else CheckpointId(restored)
+            by = None if restored is None else AttemptNumber(1)
+            next_id = CheckpointId(5 if restored else 1)
+            note_base(self.store, JOB, AttemptBase(AttemptNumber(number), next_id, own, by))
+        self.put(manifest(3, "chk-3/1/a"))
+        self.touch("chk-3/1/a", "chk-3/1/late", "chk-4/1/a", "chk-4/1/.weir-tmp-b", "chk-6/2/a")
+        note_directories(self.store, JOB, {str(self.sink)})
+        self.output("_pending/job/1/op-0-3.parquet", "_pending/job/2/op-0-0.parquet")
+        self.output("_withdrawn/job/1/part-op-0-4-0.parquet", "part-op-0-3-0.parquet")
+
+    def put(self, one: Manifest | Tombstone) -> None:
+        self.store.put(LAYOUT.manifest(one.checkpoint_id), dump(one))
+
+    def touch(self, *paths: str) -> None:
+        for path in paths:
+            file = self.store.root / LAYOUT.directory / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+
+    def output(self, *paths: str) -> None:
+        for path in paths:
+            (self.sink / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.sink / path).touch()
+
+    def files(self) -> set[str]:
+        """The files that are no records of the job."""
+        below = self.store.root / LAYOUT.directory
+        inside = {str(file.relative_to(below)) for file in below.rglob("chk-*/**/*")}
+        inside = {path for path in inside if (below / path).is_file()}
+        return inside | {
+            str(file.relative_to(self.sink)) for file in self.sink.rglob("*") if file.is_file()
+        }
+
+    def sweep(self, *, may_run: bool = True) -> int:
+        seen, files = look(self.store, JOB, may_run=may_run)
+        return carry_out(self.store, seen, plan(seen, files), check=lambda: None, now_ms=7)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_what_nothing_needs_goes_and_all_else_stays(world: World) -> None:
+    assert world.sweep() == 5
+    assert world.files() == {
+        "chk-3/manifest",
+        "chk-3/1/a",
+        "chk-4/manifest",
+        "chk-6/2/a",
+        "_pending/job/2/op-0-0.parquet",
+        "part-op-0-3-0.parquet",
+    }
+    given_up = load(world.store.read(LAYOUT.manifest(CheckpointId(4))))
+    assert isinstance(given_up, Tombstone)
+    assert not (world.store.root / LAYOUT.directory / "chk-4" / "1").exists()
+    assert not (world.sink / "_withdrawn").exists()
+    assert world.sweep() == 0
+
+
+def test_a_checkpoint_that_completes_between_the_looks_keeps_its_files(world: World) -> None:
+    """An older driver passed the fence, hung, and creates its manifest now."""
+    seen, files = look(world.store, JOB, may_run=True)
+    sweep = plan(seen, files)
+    assert sweep.give_up == (4,)
+    late = manifest(4, "chk-4/1/a")
+    assert world.store.create_if_absent(LAYOUT.manifest(late.checkpoint_id), dump(late))
+    carry_out(world.store, seen, sweep, check=lambda: None, now_ms=7)
+    assert {"chk-4/manifest", "chk-4/1/a"} <= world.files()
+    assert isinstance(load(world.store.read(LAYOUT.manifest(CheckpointId(4)))), Manifest)
+
+
+def test_no_manifest_comes_after_its_state_is_gone(world: World) -> None:
+    world.sweep()
+    late = manifest(4, "chk-4/1/a")
+    assert not world.store.create_if_absent(LAYOUT.manifest(late.checkpoint_id), dump(late))
+
+
+def test_nothing_goes_behind_the_fence(world: World) -> None:
+    before = world.files()
+    seen, files = look(world.store, JOB, may_run=True)
+
+    def refuse() -> None:
+        raise StorageError("another driver has the job")
+
+    with pytest.raises(StorageError, match="another driver"):
+        carry_out(world.store, seen, plan(seen, files), check=refuse, now_ms=7)
+    assert world.files() == before
+
+
+def test_a_sweep_that_was_cut_off_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    deletes = LocalStore.delete_prefix
+
+    def fail(store: LocalStore, directory: str) -> None:
+        raise StorageError(f"cannot delete {directory}")
+
+    monkeypatch.setattr(LocalStore, "delete_prefix", fail)
+    with pytest.raises(StorageError, match="chk-4/1"):
+        world.sweep()
+    assert "chk-4/1/a" in world.files()
+    monkeypatch.setattr(LocalStore, "delete_prefix", deletes)
+    world.sweep()
+    assert "chk-4/1/a" not in world.files()
+
+
+def test_savepoints_keep_their_state_and_lose_that_of_tries(world: World) -> None:
+    location = f"savepoints/{JOB}/one"
+    own = manifest(2, "1-2/a", kind=CheckpointKind.SAVEPOINT, location="/moved")
+    world.store.put(f"{location}/manifest", dump(own))
+    for path in ("1-2/a", "1-1/a", "2-6/a"):
+        world.store.put(f"{location}/{path}", b"x")
+    world.store.put(f"savepoints/{JOB}/two/1-4/a", b"x")
+    world.store.put(f"savepoints/{JOB}-2/two/1-4/a", b"x")
+    world.sweep()
+    assert world.store.list("savepoints") == [
+        f"savepoints/{JOB}-2/two/1-4/a",
+        f"{location}/1-2/a",
+        f"{location}/2-6/a",
+        f"{location}/manifest",
+    ]
+
+
+def test_files_of_another_job_stay(world: World) -> None:
+    other = JobLayout(JobId("job-2"))
+    world.store.put(f"{other.directory}/chk-4/1/a", b"x")
+    world.output("_pending/job-2/1/op-0-0.parquet", "_withdrawn/job-2/1/part-op-0-9-0.parquet")
+    before = {path for path in world.files() if "job-2" in path}
+    world.sweep(may_run=False)
+    assert {path for path in world.files() if "job-2" in path} == before
+    assert world.store.exists(f"{other.directory}/chk-4/1/a")
+
+
+def test_no_link_is_followed_out_of_a_sink(world: World, tmp_path: Path) -> None:
+    """User code writes to the sink's directory; the driver may run as another user."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "op-0-1.parquet").touch()
+    os.symlink(outside, world.sink / "_pending" / "job" / "0")
+    os.rename(world.sink / "_pending" / "job" / "1", world.sink / "_pending" / "job" / "was")
+    os.symlink(outside, world.sink / "_pending" / "job" / "1")
+    with pytest.raises(OSError, match="symbolic link"):
+        world.sweep()
+    assert (outside / "op-0-1.parquet").exists()
+
+
+def test_directories_of_every_attempt_are_noted(world: World) -> None:
+    note_directories(world.store, JOB, {"/b"})
+    note_directories(world.store, JOB, set())
+    assert noted_directories(world.store, JOB) == {str(world.sink), "/b"}
+    world.store.put(LAYOUT.outputs, b'{"no": "list"}')
+    assert noted_directories(world.store, JOB) == frozenset()
+
+
+def test_tombstones_stay(world: World) -> None:
+    world.put(tombstone(4))
+    world.sweep()
+    assert "chk-4/manifest" in world.files()

@@ -1,0 +1,112 @@
+"""The claim of an attempt: a file that one driver creates, and that describes its process.
+
+::
+
+    {"pid": 4711, "started": 81234567, "machine": "<boot id>/<pid namespace>"}    library mode
+    {"managed": true}                                         a control plane watches its driver
+    (empty)                                                   written by an older version of Weir
+
+A pid is reused one day; with the time since boot at which its process started, the boot and the pid
+namespace it is unique, and containers on one machine count apart. So it can be told on the same
+machine whether that driver lives. Elsewhere it cannot.
+
+Source: proc(5).
+"""
+
+import json
+import os
+from enum import StrEnum
+from pathlib import Path
+
+from weir.ids import AttemptNumber, JobId
+from weir.storage.layout import JobLayout
+from weir.storage.store import CheckpointStore, PathNotFoundError
+
+_PROC = Path("/proc")
+
+
+class Standing(StrEnum):
+    """The state of a job's newest attempt, as far as files and this machine's processes tell."""
+
+    OVER = "its end is recorded"
+    GONE = "its driver ran on this machine, and is gone"
+    ALIVE = "its driver runs on this machine, as process {0}"
+    MANAGED = "a control plane runs it"
+    UNKNOWN = "its driver ran on another machine or before a reboot, or was an older Weir's"
+
+
+def describe_driver(*, is_managed: bool) -> bytes:
+    """The content of a claim by this process; empty where the system shows no processes."""
+    if is_managed:
+        return json.dumps({"managed": True}).encode()
+    pid = os.getpid()
+    started, machine = _started(pid), _machine()
+    if started is None or machine is None:
+        return b""
+    return json.dumps({"pid": pid, "started": started, "machine": machine}).encode()
+
+
+def standing(store: CheckpointStore, job_id: JobId) -> tuple[Standing, int | None]:
+    """The standing of a job's newest attempt, and the pid of its driver where it lives.
+
+    Raises:
+        StorageError: The storage failed.
+    """
+    layout = JobLayout(job_id)
+    attempts = [layout.attempt_of(path) for path in store.list(layout.attempts)]
+    newest = max(attempts, default=None)
+    if newest is None:
+        return Standing.UNKNOWN, None
+    claim = _read(store, layout.attempt(newest))
+    if store.exists(layout.over(newest)) or _has_finished(store, layout, newest, claim):
+        return Standing.OVER, None
+    try:
+        described = json.loads(claim)
+        if described.get("managed") is True:
+            return Standing.MANAGED, None
+        pid, started = int(described["pid"]), int(described["started"])
+        is_here = described["machine"] == _machine()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Standing.UNKNOWN, None
+    if not is_here:
+        return Standing.UNKNOWN, None
+    return (Standing.ALIVE, pid) if _started(pid) == started else (Standing.GONE, None)
+
+
+def _has_finished(
+    store: CheckpointStore, layout: JobLayout, newest: AttemptNumber, claim: bytes
+) -> bool:
+    """Whether the job finished in this attempt; a newer driver may be about to run it again."""
+    try:
+        finished = store.read(layout.finished)
+    except PathNotFoundError:
+        return False
+    # An older version names no attempt, neither there nor in the claim.
+    return finished == b"%d" % newest or not (finished or claim)
+
+
+def _read(store: CheckpointStore, path: str) -> bytes:
+    try:
+        return store.read(path)
+    except PathNotFoundError:
+        return b""
+
+
+def _started(pid: int) -> int | None:
+    """The start of a running process, in clock ticks since the boot; None: there is none."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The second field is the command in parentheses and may hold anything, parentheses too.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZXx" else int(fields[19])
+
+
+def _machine() -> str | None:
+    """The id of this boot and pid namespace."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat(_PROC / 'self/ns/pid').st_ino}"
+    except OSError:
+        return None
