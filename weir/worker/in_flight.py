@@ -224,8 +224,8 @@ class InFlight:
         switched = Switch.INPUT if has_timed_out else Switch.UPSTREAM
         return replace(metrics, switched=switched, switched_ms=self._left_ms)
 
-    def _with_bytes(self, gate: GateAlignment, came: Counter[ChannelId]) -> GateAlignment:
-        sizes = tuple(came[channel.id] for channel in self._inputs.gates[gate.gate_index])
+    def _with_bytes(self, gate: GateAlignment, kept: Counter[ChannelId]) -> GateAlignment:
+        sizes = tuple(kept[channel.id] for channel in self._inputs.gates[gate.gate_index])
         return replace(gate, in_flight=sizes) if any(sizes) else gate
 
     def _current(self, checkpoint_id: CheckpointId) -> _Open | None:
