@@ -15,6 +15,7 @@ from controlplane.base.converters import JobId
 from weir.config import CheckpointingMode
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
+from weir.protocol.messages import Switch
 from weir.protocol.operations import Phase
 
 # The values of closed sets, by which ENUM_NAME_OVERRIDES recognises and names them.
@@ -27,6 +28,7 @@ JOB_STATUSES = [member.value for member in JobStatus]
 PHASES = [member.value for member in Phase]
 PREVIEW_KINDS = ["restore", "rollback"]
 SUBTASK_STATUSES = [member.value for member in SubtaskStatus]
+SWITCHES = [member.value for member in Switch]
 
 _PROBLEM: dict[str, Any] = {
     "type": "object",

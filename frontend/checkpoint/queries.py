@@ -26,6 +26,7 @@ from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.base import clock
 from frontend.base.alignment import Channel, Measure
+from frontend.base.query_parameters import BIGINT_MAX
 from jobs.models import Operation, Subtask
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
@@ -411,12 +412,12 @@ class GateSpan:
     in_flight_bytes: int  # Of all channels.
 
 
-_GATE_SPANS = """
+_GATE_SPANS = f"""
     SELECT operator, gate, min(first_sender), count(*), sum(channels)::bigint,
            max(arrived), percentile_disc(0.95) WITHIN GROUP (ORDER BY arrived),
            max(blocked), percentile_disc(0.95) WITHIN GROUP (ORDER BY blocked),
            (array_agg("index" ORDER BY arrived DESC NULLS LAST, "index"))[1],
-           coalesce(sum(in_flight), 0)::bigint
+           least(coalesce(sum(in_flight), 0), {BIGINT_MAX})::bigint
     FROM (
         SELECT operator, gate, "index", upstream[1] AS first_sender,
                cardinality(arrived_ms) AS channels,

@@ -32,6 +32,7 @@ from checkpoints.verdict.facts import Gate
 from controlplane.alerts.models import FIRING, Alert
 from controlplane.base import clock
 from frontend.base.alignment import NOTHING_ALIGNED, Aligned
+from frontend.base.query_parameters import BIGINT_MAX
 from frontend.graph.state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.job.history import Window
 from jobs.models import (
@@ -398,8 +399,8 @@ def aligned(checkpoint: Checkpoint | None, at_most: int) -> Aligned:
     return Aligned(gates, inputs, *counts, blocked_ms=blocked_ms or 0.0)
 
 
-_IN_FLIGHT = """
-    SELECT operator, gate, sum(bytes)::bigint
+_IN_FLIGHT = f"""
+    SELECT operator, gate, least(sum(bytes), {BIGINT_MAX})::bigint
     FROM checkpoints_gatealignment CROSS JOIN LATERAL unnest(in_flight) AS bytes
     WHERE checkpoint_id = %s AND in_flight IS NOT NULL
     GROUP BY operator, gate

@@ -215,6 +215,7 @@ def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
             "arrived_ms": 4.0,
             "blocked_ms": 0.0,
             "bytes_during": 0,
+            "in_flight_bytes": 0,
         }
     ]
     assert api.get(f"{at}/2/channels?operator=other").json()["results"] == []

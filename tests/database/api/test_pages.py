@@ -149,6 +149,7 @@ def test_only_indexed_columns_order(api: APIClient, ordering: str) -> None:
         ("place", lambda c: (c["operator"], c["index"], c["gate"], c["channel"])),
         ("blocked_ms", lambda c: (c["blocked_ms"], c["operator"], c["index"])),
         ("arrived_ms", lambda c: (-1 if c["arrived_ms"] is None else c["arrived_ms"],)),
+        ("in_flight_bytes", lambda c: (c["in_flight_bytes"], c["operator"], c["index"])),
     ],
 )
 def test_channels_are_paged_one_by_one(api: APIClient, ordering: str, key: Any) -> None:
@@ -159,7 +160,10 @@ def test_channels_are_paged_one_by_one(api: APIClient, ordering: str, key: Any) 
     for index in range(3):
         for gate in range(2):
             arrived = (float(index), 7.0 + gate, None, 2.0, 2.0)
-            factories.gate_alignment(checkpoint, "totals", index, arrived, gate=gate)
+            in_flight = [0, 2**40, 7, index, 0] if gate else None
+            factories.gate_alignment(
+                checkpoint, "totals", index, arrived, gate=gate, in_flight=in_flight
+            )
     url = f"{API}jobs/{job.pk}/checkpoints/1/channels?page_size=4&ordering="
 
     up = [row for page in pages(api, url + ordering) for row in page]

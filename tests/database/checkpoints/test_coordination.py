@@ -1,5 +1,6 @@
 """The effects of the coordinator's commands: rows, commands in the outbox, answers to requests."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -121,10 +122,29 @@ def test_details_come_back_as_they_were_sent(line: Line) -> None:
     pump(line, CheckpointRequested("r1"))
     names = ('so"urce-0', "so\\urce-1", "{so,urce}-2", "NULL", "")
     gate = messages.GateAlignment(
-        0, names, (0.0, None, 1.25, 1e-7, 1e12), (0.5,) * 5, (0, 1, 2**40, 3, 4)
+        0,
+        names,
+        (0.0, None, 1.25, 1e-7, 1e12),
+        (0.5,) * 5,
+        (0, 1, 2**40, 3, 4),
+        (0, 7, 0, 2**40, 0),
     )
-    line.post(measured("sink-0", 1, records=5, unaligned=True, gates=(gate,)))
+    line.post(
+        measured(
+            "sink-0",
+            1,
+            records=5,
+            unaligned=True,
+            gates=(gate,),
+            bytes_persisted_in_flight=900,
+            bytes_persisted_at_outputs=200,
+            switched=messages.Switch.INPUT,
+            switched_ms=512.5,
+        )
+    )
     ack = line.checkpoint(1).acks.get()
+    assert (ack.in_flight_bytes, ack.in_flight_output_bytes) == (900, 200)
+    assert (ack.switched, ack.switched_ms) == ("input", 512.5)
     assert (ack.operator, ack.index, ack.chain, ack.unaligned) == ("sink", 0, "sink", True)
     assert (ack.records, ack.sync_ms) == (5, 0.0)
     assert ack.handles[0]["path"] == "chk-1/1/sink-0-counts"
@@ -133,6 +153,45 @@ def test_details_come_back_as_they_were_sent(line: Line) -> None:
     assert row.arrived_ms == [0.0, None, 1.25, 1e-7, 1e12]
     assert row.blocked_ms == [0.5] * 5
     assert row.bytes_during == [0, 1, 2**40, 3, 4]
+    assert row.in_flight == [0, 7, 0, 2**40, 0]
+
+
+def test_nothing_is_kept_of_channels_without_data_in_flight(line: Line) -> None:
+    pump(line, CheckpointRequested("r1"))
+    gate = messages.GateAlignment(0, ("source-0", "source-1"), (0.0, 1.0), (1.0, 0.0), (0, 9))
+    line.post(measured("sink-0", 1, gates=(gate,)))
+    line.post(measured("sink-1", 1, gates=(replace(gate, in_flight=(0, 0)),)))
+    assert list(GateAlignment.objects.values_list("in_flight", flat=True)) == [None, None]
+    ack = line.checkpoint(1).acks.first()
+    assert ack is not None
+    assert (ack.in_flight_output_bytes, ack.switched, ack.switched_ms) == (0, "", None)
+
+
+def test_a_row_says_how_the_barriers_went(line: Line) -> None:
+    switched, upstream = messages.Switch.OUTPUT, messages.Switch.UPSTREAM
+    given: list[list[dict[str, Any]]] = [
+        [{}, {}],
+        [{"unaligned": True}, {}],
+        [{"unaligned": True}, {"unaligned": True, "switched": switched, "switched_ms": 530.0}],
+        [
+            {"unaligned": True, "switched": switched, "switched_ms": 530.0},
+            {"unaligned": True, "switched": upstream, "switched_ms": 512.0},
+        ],
+    ]
+    seen = []
+    for number, metrics in enumerate(given, 1):
+        pump(line, CheckpointRequested(f"r{number}"))
+        for index, one in enumerate(metrics):
+            line.post(measured(f"sink-{index}", number, **one))
+        row = line.checkpoint(number)
+        seen.append((row.alignment, row.unaligned_count, row.switched_count, row.switched_ms))
+        line.post(protocol.decline("source-0", number))
+    assert seen == [
+        ("aligned", 0, 0, None),
+        ("unaligned", 1, 0, None),
+        ("timed_out", 2, 1, 530.0),
+        ("timed_out", 2, 2, 512.0),
+    ]
 
 
 def test_inline_state_is_left_to_the_manifest(line: Line) -> None:
@@ -191,9 +250,11 @@ def test_as_many_are_retained_as_this_control_plane_says(db: None, settings: Set
 def test_an_event_of_a_bug_is_passed_over_and_those_behind_it_count(line: Line) -> None:
     pump(line, CheckpointRequested("r1"))
     uneven = messages.GateAlignment(0, ("source-0",), (0.0, 1.0), (0.0,), (0,))
+    of_two = messages.GateAlignment(0, ("source-0",), (0.0,), (0.0,), (0,), (5, 5))
     line.post(
         protocol.ack("source-0", 77),
         measured("sink-1", 1, gates=(uneven,)),
+        measured("sink-1", 1, gates=(of_two,)),
         protocol.ack("source-0", 1),
     )
     assert line.checkpoint(1).acknowledged_count == 2
@@ -201,6 +262,7 @@ def test_an_event_of_a_bug_is_passed_over_and_those_behind_it_count(line: Line) 
     assert [
         "checkpoint 77" in t or "gate 0" in t for t in texts.values_list("text", flat=True)
     ] == [
+        True,
         True,
         True,
     ]

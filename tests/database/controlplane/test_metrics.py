@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import Checkpoint, RemovedCheckpoints
 from controlplane import metrics
 from controlplane.alerts.evaluation import Evaluation
 from controlplane.alerts.models import Alert, Rule
@@ -119,6 +119,43 @@ def test_durations_are_a_histogram(client: Client, settings: Settings, job: Job)
     assert value(samples, f"{name}_sum", job=job.pk) == pytest.approx(900.241)
     alignment = value(samples, "weir_checkpoint_alignment_seconds_sum", job=job.pk)
     assert alignment == pytest.approx(0.016)
+
+
+def test_checkpoints_are_counted_by_how_their_barriers_went(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    unaligned = {"unaligned_count": 4, "in_flight_bytes": 70_000}
+    timed_out = {"unaligned_count": 4, "switched_count": 1, "in_flight_bytes": 3_000_000}
+    for number, columns in enumerate(({"in_flight_bytes": 0}, unaligned, timed_out, timed_out), 1):
+        make_checkpoint(job, number, **columns)
+    make_checkpoint(job, 5, "failed", **unaligned)
+    samples = scraped(client, settings)
+    counts = {
+        alignment: value(
+            samples, "weir_checkpoints_by_alignment_total", job=job.pk, alignment=alignment
+        )
+        for alignment in ("aligned", "unaligned", "timed_out")
+    }
+    assert counts == {"aligned": 1, "unaligned": 1, "timed_out": 2}
+    name = "weir_checkpoint_in_flight_bytes"
+    buckets = {
+        bound: value(samples, f"{name}_bucket", job=job.pk, le=bound)
+        for bound in ("0.0", "65536.0", "1048576.0", "8388608.0", "+Inf")
+    }
+    assert buckets == {"0.0": 1, "65536.0": 1, "1048576.0": 2, "8388608.0": 4, "+Inf": 4}
+    assert value(samples, f"{name}_sum", job=job.pk) == 6_070_000
+
+
+def test_totals_of_rows_removed_before_data_in_flight_was_counted_are_in_no_bucket(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    RemovedCheckpoints.objects.create(job=job, up_to=3, totals={"completed": 3})
+    make_checkpoint(job, 4, in_flight_bytes=5)
+    samples = scraped(client, settings)
+    assert value(samples, "weir_checkpoints_total", job=job.pk, result="completed") == 4
+    assert value(samples, "weir_checkpoint_in_flight_bytes_count", job=job.pk) == 1
+    aligned = {"job": job.pk, "alignment": "aligned"}
+    assert value(samples, "weir_checkpoints_by_alignment_total", **aligned) == 1
 
 
 def test_the_newest_completed_checkpoint_has_an_age_and_sizes(

@@ -25,7 +25,10 @@ def checkpoint(db: None) -> Checkpoint:
     for operator, number, width in (("totals", 0, 3), ("hourly", 0, 2), ("hourly", 1, 6)):
         for index in range(9):
             arrived = [given.choice(arrivals) for _ in range(width)]
-            factories.gate_alignment(made, operator, index, arrived, gate=number)
+            in_flight = [given.randrange(9_000) for _ in arrived] if index % 2 else None
+            factories.gate_alignment(
+                made, operator, index, arrived, gate=number, in_flight=in_flight
+            )
     return made
 
 
@@ -42,6 +45,7 @@ def all_gates(of: Checkpoint) -> list[Gate]:
             row.arrived_ms,
             row.blocked_ms,
             row.bytes_during,
+            row.in_flight or [],
         )
         for row in of.alignments.all()
     ]

@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint, SubtaskAck
+from checkpoints.operations import savepoints
 from controlplane.base import clock
 from frontend.base import verdict_cache
 from frontend.checkpoint import queries as checkpoint_queries
@@ -400,6 +401,62 @@ def test_few_channels_are_shown_at_once(viewer: Client, job: Job) -> None:
     heat = viewer.get(f"/jobs/{job.pk}/checkpoints/1/figures/alignment").json()["data"][0]
     assert heat["x"] == ["flights-0", "flights-1"]
     assert heat["y"] == ["hourly-0", "hourly-1", "totals-0", "totals-1"]
+
+
+def test_an_unaligned_checkpoint_says_when_and_where_and_shows_its_data_in_flight(
+    viewer: Client,
+) -> None:
+    job = flights.running("slow-sink", interval_ms=None)
+    for number, timed_out_ms in ((1, None), (2, 512.0)):
+        savepoints.request_checkpoint(None, job.pk)
+        flights.complete_unaligned(job, number, timed_out_ms)
+    savepoints.request_checkpoint(None, job.pk)
+    flights.complete(job, 3)
+    page = viewer.get(f"/jobs/{job.pk}/checkpoints/").content.decode()
+    rows = [text(row) for row in re.findall(r'<tr data-item="\d.*?</tr>', page, re.DOTALL)]
+    assert ["unaligned" in row for row in rows] == [False, True, True]
+    assert "Completed unaligned after 512 ms" in rows[1]
+    assert "720 kB 720 kB 420 kB 18/18" in rows[2]
+    said = text(one(viewer, job, 2))
+    assert "Alignment unaligned after 512 ms Persisted in-flight data 420 kB" in said
+    assert "hourly-0 unaligned after 512 ms" in said
+    assert "hourly-1 unaligned after 514 ms" in said
+    assert "100 kB 10.0 kB at outputs" in said
+    page = one(viewer, job, 2)
+    assert "over while its own barrier waited behind records at an output" in page
+    assert "over before all of its barriers had arrived" in page
+    assert "had overtaken records upstream" in page
+    assert "Alignment unaligned Persisted" in text(one(viewer, job, 1))
+    assert "Persisted in-flight data" not in text(one(viewer, job, 3))
+
+    base = f"/jobs/{job.pk}/checkpoints"
+    part = text(viewer.get(f"{base}/2/alignment?by=in_flight&part=1").content.decode())
+    assert "the largest are on top" in part
+    assert "flights-0 hourly-0 30 ms 0 ms 156 kB 90.0 kB" in part
+    assert "hourly flights 4 30 ms 30 ms hourly-0 30 ms 30 ms 180 kB" in part
+    heat = viewer.get(f"{base}/2/figures/alignment?by=in_flight").json()["data"][0]
+    assert heat["z"] == [[90_000, 0]] * 4
+    part = text(viewer.get(f"{base}/3/alignment?part=1").content.decode())
+    assert "in-flight" not in part
+
+
+def test_many_channels_are_shown_by_pair_and_the_one_with_most_data_in_flight(
+    viewer: Client, job: Job
+) -> None:
+    row = factories.checkpoint(job, 1, in_flight_bytes=5_000, unaligned_count=1)
+    for index in range(200):
+        in_flight = [0] * 150 + [5_000] + [0] * 49 if index == 9 else None
+        factories.gate_alignment(row, "hourly", index, [1.0] * 200, in_flight=in_flight)
+    base = f"/jobs/{job.pk}/checkpoints/1"
+    part = text(viewer.get(f"{base}/alignment?by=in_flight&part=1").content.decode())
+    assert "with the sum over its channels" in part
+    assert viewer.get(f"{base}/figures/alignment?by=in_flight").json()["data"][0]["z"] == [[5_000]]
+    chosen = "receiver=hourly&by=in_flight"
+    heat = viewer.get(f"{base}/figures/alignment?{chosen}").json()["data"][0]
+    assert (heat["y"][0], heat["z"][0][150], heat["z"][1][150]) == ("hourly-9", 5_000, 0)
+    part = text(viewer.get(f"{base}/alignment?{chosen}&part=1").content.decode())
+    assert "The 50 largest of 40,000 channels" in part
+    assert "flights-150 hourly-9 1 ms 0 ms 5.20 kB 5.00 kB" in part
 
 
 def test_many_channels_are_shown_by_pair_and_then_the_slowest_subtasks(

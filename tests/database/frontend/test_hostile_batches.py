@@ -94,6 +94,10 @@ def gates(draw: st.DrawFn) -> tuple[GateAlignment, ...]:
                 ("bytes_during", 0),
             )
         }
+        # Empty where nothing is persisted of any channel.
+        arrays["in_flight"] = (gate.in_flight * count or (0,) * count)[
+            : draw(st.just(count) | st.just(0))
+        ]
         made.append(replace(gate, gate_index=index, **arrays))
     return tuple(made)
 

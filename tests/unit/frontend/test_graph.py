@@ -269,6 +269,25 @@ def test_a_barrier_is_not_sent_then_on_its_way_then_through() -> None:
     assert barriers(state(pair, acknowledged={"a": [0, 1], "b": [0, 1]})) == ["through"]
 
 
+def test_an_edge_shows_the_data_in_flight_once_its_barrier_is_through() -> None:
+    join = graph.build_graph(
+        [operator("a"), operator("b"), operator("join")],
+        [edge(0, "a", "join"), edge(1, "b", "join")],
+    )
+    moment = {
+        "in_flight": {("join", 1): 6_600_000},
+        "checkpoint": checkpoint(CheckpointStatus.COMPLETED),
+    }
+    everybody = {"a": [0, 1], "b": [0, 1], "join": [0, 1]}
+    links = state(join, acknowledged=everybody, **moment)["links"]
+    assert [link["text"] for link in links] == ["✓", "✓ +6.60 MB"]
+    assert "6.60 MB of records that it overtook are in the checkpoint" in links[1]["title"]
+    waits = state(
+        join, acknowledged={"a": [0, 1], "b": [0, 1], "join": [0]}, in_flight={("join", 1): 9}
+    )
+    assert waits["links"][1]["text"] == "▸ 1/2 arrived"
+
+
 def test_an_alignment_shows_how_many_barriers_have_come_one_after_the_other() -> None:
     pair = line("a", "b", parallelism=4)
     shown = []
