@@ -4,6 +4,7 @@ A slot imports this module, so it needs neither Spark nor pytest.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.common import Types
+from weir.common import Row, Types
 from weir.datastream import (
     KeyedProcessFunction,
     MapFunction,
+    ReduceFunction,
     RuntimeContext,
     ValueStateDescriptor,
 )
@@ -87,6 +89,27 @@ class FailingEvents:
         if indexes[-1] >= self._at and raises_once(self._marker):
             raise ValueError("a source that fails once")
         return events_in_order(indexes)
+
+
+def counting_one(row: Any) -> tuple[str, int, int, int]:
+    """A record of ``events_in_order`` as one in the count of its key and second."""
+    return "window", row["key"], row["at_ms"] - row["at_ms"] % 1_000, 1
+
+
+class FallingBehind(ReduceFunction):
+    """Adds counts up; the first subtask takes its time for it, so that others are ahead."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._is_slow = runtime_context.get_index_of_this_subtask() == 0
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        if self._is_slow:
+            time.sleep(self._pause_s)
+        n = value1["n"] + value2["n"]
+        return Row(kind="window", key=value1["key"], start=value1["start"], n=n)
 
 
 class Summing(KeyedProcessFunction):
