@@ -10,7 +10,6 @@ nothing from then on, and ends. Only then it looks again, and deletes.
 """
 
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO
@@ -19,6 +18,7 @@ from weir.cli import formats
 from weir.cli.confirm import confirmed
 from weir.cli.delete_savepoint import has_completed
 from weir.cli.uri import Place, find_place, jobs_in
+from weir.common.clock import SystemClock
 from weir.errors import CorruptStateError, RestoreError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.fence import Act, Fence
@@ -137,7 +137,7 @@ def _delete(store: CheckpointStore, shown: Leftovers) -> int:
             known,
             now,
             check=lambda: fence.check(Act.SWEEP),
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=SystemClock().now_ms(),
         )
     except OSError as error:
         raise StorageError(f"cannot delete output of job {job}: {error}") from error

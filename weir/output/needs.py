@@ -140,13 +140,17 @@ class Known:
     @cached_property
     def is_read(self) -> bool:
         """Whether the lines of all checkpoints are known."""
-        return bool(self.bases) and all(one.manifest is not None for one in self.stored.values())
+        manifests = [one.manifest for one in self.stored.values()] + [*self.savepoints.values()]
+        return bool(self.bases) and all(isinstance(m, Manifest | Tombstone) for m in manifests)
 
     @cached_property
     def lines(self) -> dict[CheckpointId, Lineage]:
         """The line behind each checkpoint that may be restored; 0: the one that the job is on."""
         bases = self.bases or {}
-        lines = {n: lineage_of(m.attempt, n, bases) for n, m in self.restorable.items()}
+        # A driver may have died between the two manifests of a savepoint.
+        beside = (m for m in self.savepoints.values() if isinstance(m, Manifest))
+        own = {m.checkpoint_id: m for m in beside if m.job_id == self.job_id} | self.restorable
+        lines = {n: lineage_of(m.attempt, n, bases) for n, m in own.items()}
         if self.may_run and bases:
             lines[CheckpointId(0)] = lineage_of(max(bases), NO_END, bases)
         return lines
@@ -344,7 +348,9 @@ def _need_of_output(known: Known, file: OutputFile) -> Need | None:
         return _doubt("the lines of the job's checkpoints are not all known")
     for number, line in known.lines.items():
         if _is_on(line, file.attempt, name.checkpoint_id):
-            return _restorable(known, number) if number else Need(Reason.LINE)
+            if not number:
+                return Need(Reason.LINE)
+            return _restorable(known, number) or Need(Reason.SAVEPOINT, number)
     return None
 
 

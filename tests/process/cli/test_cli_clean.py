@@ -6,6 +6,7 @@ looks at the storage are those of a user: names of files, and manifests.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -64,11 +65,12 @@ class Runs:
             finally:
                 driver.kill()
 
-    def finished(self) -> None:
-        """Run a driver to the end of the input."""
+    def finished(self) -> str:
+        """Run a driver to the end of the input; what it says on the way."""
         self.hurry.touch()
         done = subprocess.run(self.command("--restore", "latest"), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+        return done.stderr
 
     def weir(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "weir", *arguments]
@@ -152,6 +154,41 @@ def test_after_a_kill_and_the_next_run_every_file_has_a_use(runs: Runs, point: s
     assert runs.uncommitted() == set()
     assert all(isinstance(one, Tombstone) for one in runs.manifests().values())
     runs.check_output()
+
+
+@pytest.mark.parametrize("damaged", ["state", "manifest"])
+def test_output_of_a_damaged_checkpoint_is_kept_as_long_as_that(runs: Runs, damaged: str) -> None:
+    """Going back past it withdraws its output and writes the same records again.
+
+    Once the job has finished, no checkpoint could put that output back. A damaged manifest may be
+    repaired, so its files stay, in doubt, until its directory is deleted by hand.
+    """
+    runs.killed_at("manifest.written", 4)
+    newest = max(runs.manifests())
+    directory = runs.storage / runs.job / f"chk-{newest}"
+    if damaged == "state":
+        file = next(file for file in directory.rglob("*") if file.name.startswith("count-"))
+    else:
+        file = directory / "manifest"
+    os.truncate(file, file.stat().st_size - 1)
+    waited = {name.rpartition("/")[2] for name in runs.uncommitted() if "/part-" in name}
+    said = runs.finished()
+    assert f"checkpoint {newest} is passed over" in said
+    runs.check_output()
+    if damaged == "state":
+        assert runs.without_a_use() == set()
+        assert runs.uncommitted() == set()
+        return
+    left = runs.stored()
+    assert f"chk-{newest}/manifest" in left
+    assert any(path.startswith(f"chk-{newest}/1/") for path in left)
+    assert {name.rpartition("/")[2] for name in runs.uncommitted()} == waited
+    assert runs.clean("--yes").returncode == 0
+    assert runs.stored() == left, "it may be repaired"
+    shutil.rmtree(directory)
+    assert runs.clean("--yes").returncode == 0
+    assert os.listdir(runs.storage) == []
+    assert runs.uncommitted() == set()
 
 
 @pytest.mark.parametrize("writes", ["state", "output"])

@@ -253,6 +253,15 @@ class TestOutput:
         over = known(may_run=False)
         assert reason(over, withdrawn(1, "part-op-0-3-0.parquet")) is None
 
+    def test_of_a_savepoint_whose_number_was_not_written_stays(self) -> None:
+        """A driver died between its two manifests; its directory can be restored."""
+        file = withdrawn(1, "part-op-0-4-0.parquet")
+        one = manifest(4, kind=SAVEPOINT, location="/s/one")
+        assert reason(known(tombstone(4), savepoints={"s/one": one}), file) is Reason.SAVEPOINT
+        broken = known(tombstone(4), savepoints={"s/one": CorruptStateError("x")})
+        assert reason(broken, file) is Reason.DOUBT
+        assert reason(known(tombstone(4)), file) is None
+
     def test_is_in_doubt_where_no_line_is_known(self) -> None:
         job = known(bases=())
         assert reason(job, withdrawn(1, "part-op-0-4-0.parquet")) is Reason.DOUBT

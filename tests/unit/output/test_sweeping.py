@@ -1,5 +1,6 @@
 """The sweep of a job's files in directories, and what can happen between its looks."""
 
+import json
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from weir.storage.attempt_bases import note_base
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, Tombstone, dump, load
+from weir.storage.store import checksum_of
 
 LAYOUT = JobLayout(JOB)
 
@@ -180,6 +182,35 @@ def test_directories_of_every_attempt_are_noted(world: World) -> None:
     assert noted_directories(world.store, JOB) == {str(world.sink), "/b"}
     world.store.put(LAYOUT.outputs, b'{"no": "list"}')
     assert noted_directories(world.store, JOB) == frozenset()
+
+
+def of_version(number: int, data: bytes) -> bytes:
+    """A manifest as that version of its format wrote it: the first knew no location."""
+    whole = json.loads(data)
+    body = whole["manifest"]
+    if number == 1:
+        body = {name: body[name] for name in body.keys() - {"location", "source_records"}}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    checksum = checksum_of(text.encode())
+    return json.dumps({**whole, "version": number, "manifest": body, "checksum": checksum}).encode()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_manifests_of_older_versions_keep_their_files(world: World, version: int) -> None:
+    data = of_version(version, dump(manifest(3, "chk-3/1/a")))
+    world.store.put(LAYOUT.manifest(CheckpointId(3)), data)
+    world.sweep()
+    assert {"chk-3/manifest", "chk-3/1/a"} <= world.files()
+    assert "chk-3/1/late" not in world.files(), "it was read"
+
+
+def test_a_manifest_of_a_newer_version_keeps_all(world: World) -> None:
+    data = of_version(99, dump(manifest(3, "chk-3/1/a")))
+    world.store.put(LAYOUT.manifest(CheckpointId(3)), data)
+    before = {path for path in world.files() if "chk-3" in path or "_withdrawn" in path}
+    assert len(before) == 4
+    world.sweep(may_run=False)
+    assert before <= world.files()
 
 
 def test_tombstones_stay(world: World) -> None:
