@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from weir.bounds import PARALLELISM_MAX
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
 
 
@@ -359,7 +360,9 @@ class Operator(models.Model):
         ordering = ["job", "position"]
         constraints = [
             models.UniqueConstraint(fields=["job", "uid"], name="operator_uid"),
-            models.CheckConstraint(condition=Q(parallelism__gte=1), name="operator_parallelism"),
+            models.CheckConstraint(
+                condition=Q(parallelism__range=(1, PARALLELISM_MAX)), name="operator_parallelism"
+            ),
         ]
 
     def __str__(self) -> str:

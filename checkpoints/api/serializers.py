@@ -9,6 +9,7 @@ from jobs.api.serializers import JobDetailSerializer, JobSerializer
 from jobs.models import Job
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
+from weir.protocol.messages import Switch
 
 _SAVEPOINT_KINDS = [
     (kind.value, kind.value) for kind in CheckpointKind if kind is not CheckpointKind.CHECKPOINT
@@ -203,6 +204,8 @@ class SavepointSerializer(serializers.ModelSerializer):
 class AckSerializer(serializers.ModelSerializer):
     """One operator subtask's acknowledgement."""
 
+    switched = serializers.SerializerMethodField()
+
     class Meta:
         model = SubtaskAck
         fields = [
@@ -231,14 +234,22 @@ class AckSerializer(serializers.ModelSerializer):
             "in_flight_output_bytes": {
                 "help_text": "Of these, what waited at its outputs; the rest waited at its inputs."
             },
-            "switched": {
-                "help_text": "Where it became unaligned, if it began aligned: at its `input`, "
-                "where barriers were missing; at its `output`, where its own barrier waited; or "
-                "`upstream`, before the barrier came. Else empty."
-            },
             "switched_ms": {"help_text": "From the trigger until it became unaligned; or null."},
         }
         read_only_fields = fields
+
+    @extend_schema_field(
+        serializers.ChoiceField(
+            [(switch.value, switch.value) for switch in Switch],
+            allow_null=True,
+            help_text="Where it became unaligned, if it began aligned: at its `input`, where "
+            "barriers were missing; at its `output`, where its own barrier waited; or `upstream`, "
+            "before the barrier came.",
+        )
+    )
+    def get_switched(self, ack: SubtaskAck) -> str | None:
+        """Where a snapshot that began aligned became unaligned; null for others."""
+        return ack.switched or None
 
 
 class ChannelSerializer(serializers.Serializer):
