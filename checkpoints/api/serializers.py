@@ -248,7 +248,7 @@ class AckSerializer(serializers.ModelSerializer):
         )
     )
     def get_switched(self, ack: SubtaskAck) -> str | None:
-        """Where a snapshot that began aligned became unaligned; null for others."""
+        """The place where a snapshot that began aligned became unaligned; null for others."""
         return ack.switched or None
 
 
