@@ -4,7 +4,8 @@
 - ``gates``: input and output channels; ``partitioners``, ``chain_output``: the routes of output;
 - ``snapshotter``: the thread that writes snapshots; ``alignment_metrics``: times of each barrier;
 - ``in_flight``: records under way that an unaligned snapshot keeps;
-- ``slice_size``: rows per step; ``inbox``, ``ports``: the loop's interfaces to its surroundings;
+- ``slice_size``: rows per step; ``brief_slices``: the time for which there are fewer;
+- ``inbox``, ``ports``: the loop's interfaces to its surroundings;
 - ``process``, ``template``, ``lifeline``: the operating system's process, forked from a warm one;
 - ``stalls``, ``stacks``: detection of a stalled loop, and its stack;
 - ``cpu_wait``: the time that the loop waited for a processor.

@@ -92,8 +92,8 @@ class AlignmentClock:
         watermark_ms: int | None = None,
     ) -> SnapshotMetrics:
         """The figures of the alignment that ends now, with this barrier's snapshot."""
-        now = self._clock.monotonic_ns()
         alignment = self._alignment(barrier)
+        now = self._clock.monotonic_ns()  # It may have begun just now.
         self._alignments = {
             checkpoint_id: newer
             for checkpoint_id, newer in self._alignments.items()

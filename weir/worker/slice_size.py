@@ -18,11 +18,16 @@ yet.
 
 The bound holds from slice to slice. A function that was fast and begins to wait in the middle of a
 slice holds the loop until the end of that slice.
+
+A brief slice has as many of these rows as take about ``BRIEF_NS`` by elapsed time; where the fixed
+part is most of a call's cost, no fewer, since more calls would take longer.
 """
 
 FIRST_ROWS = 8
 # The bound on the elapsed time of a slice, waiting included.
 WALL_MAX_NS = 20_000_000.0
+# The elapsed time of a brief slice, waiting included.
+BRIEF_NS = 4_000_000.0
 # The weight of the newest slice in the averages, which cover some five slices: 25 ms of work.
 WEIGHT = 0.2
 # The recent spread of sizes, as a share of their mean, that is needed to tell the two parts of the
@@ -50,6 +55,11 @@ class SliceSize:
         self._target_ns = target_ms * 1e6
         self._work = _Cost()
         self._elapsed = _Cost()
+
+    @property
+    def brief_rows(self) -> int:
+        """The number of rows of the next slice, if it is to be brief."""
+        return max(1, min(self.rows, int(BRIEF_NS / self._elapsed.row_ns)))
 
     def measured(self, rows: int, work_ns: int, elapsed_ns: int) -> None:
         """Adjust the size by a slice of ``rows`` rows, at least one.

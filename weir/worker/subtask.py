@@ -207,8 +207,8 @@ class Subtask:
 
     # Work.
 
-    def step(self) -> Progress:
-        """Do one slice of work.
+    def step(self, *, is_brief: bool = False) -> Progress:
+        """Do one slice of work; a brief one where other work of the loop cannot wait.
 
         Raises:
             Exception: Raised by user code; the attempt cannot go on.
@@ -220,7 +220,7 @@ class Subtask:
             return Progress.BACK_PRESSURED
         if self.status is not SubtaskStatus.RUNNING or self._suspended_by is not None:
             return Progress.IDLE
-        if self._advance():
+        if self._advance(is_brief):
             return Progress.WORKED
         if self._input_done:
             self._finish()
@@ -231,20 +231,20 @@ class Subtask:
             self._end_input()
             return Progress.WORKED
         if self._source is not None:
-            return self._poll_source(self._source)
-        return self._poll_inputs()
+            return self._poll_source(self._source, is_brief)
+        return self._poll_inputs(is_brief)
 
     @property
     def _is_held(self) -> bool:
         return any(gate.has_overdraft for gate in self.outputs)
 
-    def _advance(self) -> bool:
+    def _advance(self, is_brief: bool) -> bool:
         """Do a slice of pending work; returns whether there was any."""
         for operator, size in self._pending_slices:
             if operator.has_pending:
                 clock = self._clock
                 worked, started = clock.thread_ns(), clock.monotonic_ns()
-                if done := operator.advance(size.rows):
+                if done := operator.advance(size.brief_rows if is_brief else size.rows):
                     size.measured(done, clock.thread_ns() - worked, clock.monotonic_ns() - started)
                 return True
         return False
@@ -283,13 +283,13 @@ class Subtask:
                 fired = True
         return fired
 
-    def _poll_source(self, source: SourceOperator) -> Progress:
+    def _poll_source(self, source: SourceOperator, is_brief: bool) -> Progress:
         wakes = source.next_timer_ms()
         if wakes is not None and wakes > self._clock.now_ms():
             return Progress.IDLE
         clock, before = self._clock, self._head_output.records
         worked, started = clock.thread_ns(), clock.monotonic_ns()
-        outcome = source.poll(self._slice.rows)
+        outcome = source.poll(self._slice.brief_rows if is_brief else self._slice.rows)
         emitted = self._head_output.records - before
         if emitted:
             work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
@@ -299,8 +299,8 @@ class Subtask:
             return Progress.WORKED
         return Progress.WORKED if outcome is Poll.MORE or emitted else Progress.IDLE
 
-    def _poll_inputs(self) -> Progress:
-        polled = self.inputs.poll(self._slice.rows)
+    def _poll_inputs(self, is_brief: bool) -> Progress:
+        polled = self.inputs.poll(self._slice.brief_rows if is_brief else self._slice.rows)
         if polled is None:
             return Progress.IDLE
         channel, element = polled

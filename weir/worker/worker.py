@@ -29,6 +29,7 @@ from weir.protocol.messages import (
 )
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
+from weir.worker.brief_slices import BriefSlices
 from weir.worker.gates import OutputGate
 from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports, interval_ns
 from weir.worker.ports import (
@@ -85,6 +86,7 @@ class Worker:
         self._receivers: dict[ChannelId, Subtask] = {}
         self._senders: dict[ChannelId, tuple[Subtask, OutputGate, int]] = {}
         self._ready = ReadyQueue()
+        self._brief = BriefSlices(clock)
         self._aligning: dict[Subtask, None] = {}  # Those whose alignment is to be reported.
         self._early: list[InboxItem] = []  # From peers that were deployed before this worker.
         self._deployed = False
@@ -135,10 +137,13 @@ class Worker:
             case _ if self._failed:
                 return  # The attempt is over: it must not commit or write any more.
             case TriggerCheckpoint(_, barrier, _):
+                self._brief.on_trigger(barrier)
                 self._guarded(lambda subtask: subtask.on_trigger(barrier))
             case CheckpointCompleted(_, checkpoint_id, final):
+                self._brief.on_completed(checkpoint_id)
                 self._guarded(lambda subtask: subtask.on_completed(checkpoint_id, final=final))
             case CheckpointAborted(_, checkpoint_id, _):
+                self._brief.on_aborted(checkpoint_id)
                 self._guarded(lambda subtask: subtask.on_aborted(checkpoint_id))
             case _:
                 raise AssertionError(f"{command} is no command for a worker")
@@ -188,13 +193,15 @@ class Worker:
         """
         if self._failed:
             return None
-        self._ready.wake(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._ready.wake(now_ms)
+        is_brief = self._brief.are_due(now_ms)
         for subtask in self._ready.take():
             started = self._clock.monotonic_ns()
             self.calling_since_ns = started
             self.calling = subtask.chain
             try:
-                progress = subtask.step()
+                progress = subtask.step(is_brief=is_brief)
             except Exception as error:
                 self.calling = None
                 self._fail(subtask.chain, error)

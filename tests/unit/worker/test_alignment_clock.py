@@ -76,6 +76,21 @@ def test_a_channel_that_ended_has_no_arrival_but_may_have_been_waited_for() -> N
     assert metrics.gates[0].arrived_ms == (0, None)
 
 
+class Ticking(ManualClock):
+    """Goes on whenever it is read."""
+
+    def monotonic_ns(self) -> int:
+        self.ms += 1
+        return super().monotonic_ns()
+
+
+def test_an_alignment_that_begins_with_its_end_takes_no_less_than_no_time() -> None:
+    """As where a time-out makes an alignment unaligned before its first barrier was processed."""
+    measured = Measured()
+    measured.clock = AlignmentClock(measured.inputs.gates, Ticking())
+    assert 0 <= measured.finish(1).alignment_ms <= 1
+
+
 @pytest.mark.parametrize("channels", [0, 1])
 def test_with_nothing_to_wait_for_there_is_no_alignment(channels: int) -> None:
     measured = Measured(channels)

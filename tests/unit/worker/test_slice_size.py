@@ -120,3 +120,26 @@ def test_a_clock_that_does_not_move_does_no_harm() -> None:
     for _ in range(30):
         size.measured(size.rows, 0, 0)
     assert size.rows == ROWS_MAX
+
+
+def test_a_brief_slice_is_as_long_whatever_a_row_takes() -> None:
+    work = Work(0, 0.0, sleeps_ms=0.1)
+    work.run(60)
+    assert work.size.rows == pytest.approx(200, rel=0.3)
+    assert work.size.brief_rows == pytest.approx(40, rel=0.3)
+
+
+def test_a_brief_slice_has_a_row_however_long_it_takes() -> None:
+    work = Work(0, 0.0, sleeps_ms=500.0)
+    work.run(20)
+    assert work.size.brief_rows == 1
+
+
+def test_a_brief_slice_does_not_pay_a_fixed_cost_more_often() -> None:
+    work = Work(8_000, 1.0)
+    work.run(100)
+    assert work.size.brief_rows >= 0.7 * work.size.rows, "the work per row is 5 ms, at most 4 now"
+
+
+def test_before_anything_was_measured_a_brief_slice_is_the_first() -> None:
+    assert SliceSize(ROWS_MAX, TARGET_MS).brief_rows == FIRST_ROWS

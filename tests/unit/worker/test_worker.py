@@ -274,9 +274,9 @@ def test_a_subtask_without_work_is_not_stepped(monkeypatch: pytest.MonkeyPatch) 
     stepped: list[str] = []
     step = Subtask.step
 
-    def noting(one: Subtask) -> Progress:
+    def noting(one: Subtask, **how: bool) -> Progress:
         stepped.append(str(one.chain))
-        return step(one)
+        return step(one, **how)
 
     monkeypatch.setattr(Subtask, "step", noting)
     for _ in range(10):
