@@ -1,3 +1,4 @@
+from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import migrations, models
 
 
@@ -6,7 +7,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RemoveConstraint(model_name="operator", name="operator_parallelism"),
-        migrations.AddConstraint(
+        AddConstraintNotValid(
             model_name="operator",
             constraint=models.CheckConstraint(
                 condition=models.Q(("parallelism__range", (1, 32_768))),

@@ -61,7 +61,7 @@ def test_a_savepoint_whose_own_manifest_comes_after_the_key_is_caught(
 
     monkeypatch.setattr(CheckpointRunner, "_manifest_settled", settled)
     failure = caught_at("a savepoint's own manifest comes after the key", show, operations=True)
-    assert "is not whole" in str(failure)
+    assert "/manifest is not there" in str(failure)
 
 
 def test_files_that_are_not_put_back_are_caught(

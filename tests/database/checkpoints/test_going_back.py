@@ -495,11 +495,27 @@ def test_rescale_of_a_waiting_job_goes_on_from_its_newest_checkpoint(line: Line)
     assert "restore" not in options_of(line.job)
 
 
-@pytest.mark.parametrize("parallelism", [0, -1, 129, 40_000])
-def test_parallelism_that_cannot_be_is_refused_at_once(line: Line, parallelism: int) -> None:
+@pytest.mark.parametrize(
+    ("parallelism", "why"),
+    [
+        (0, "from 1 to 32768"),
+        (-1, "from 1 to 32768"),
+        (129, "over 128 subtasks at most"),
+        (40_000, "from 1 to 32768"),
+    ],
+)
+def test_parallelism_that_cannot_be_is_refused_at_once(
+    line: Line, parallelism: int, why: str
+) -> None:
     with pytest.raises(Invalid) as refused:
         requests.rescale(None, line.job_id, parallelism=parallelism)
     assert list(refused.value.extra["errors"]) == ["parallelism"]
+    assert why in refused.value.extra["errors"]["parallelism"][0]
+
+
+def test_parallelism_may_be_as_large_as_the_state_can_be_spread(line: Line) -> None:
+    operation = requests.rescale(None, line.job_id, parallelism=128)
+    assert operation.parameters["parallelism"] == 128
 
 
 # Fork ------------------------------------------------------------------------------------------

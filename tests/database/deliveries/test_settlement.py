@@ -110,6 +110,16 @@ def test_410_gives_up_disables_and_is_audited() -> None:
     assert Delivery.objects.get(pk=other.pk).status == "pending"
 
 
+def test_an_endpoint_that_was_disabled_meanwhile_keeps_the_reason_it_was_given() -> None:
+    factories.delivery(factories.endpoint())
+    (row,) = leases.take(9)
+    Endpoint.objects.update(is_enabled=False, disabled_reason="moved", disabled_at=clock.now())
+    settle([landed(row, answered(410))])
+    endpoint = Endpoint.objects.get()
+    assert (endpoint.is_enabled, endpoint.disabled_reason) == (False, "moved")
+    assert not AuditEntry.objects.filter(action="endpoint.disable").exists()
+
+
 def test_days_of_failures_disable_and_the_admins_are_told(settings: Settings) -> None:
     settings.EMAIL_HOST = "mail.example"
     admin = factories.user(Role.ADMIN)

@@ -442,6 +442,20 @@ def test_a_checkpoint_under_way_that_is_not_late_is_calm() -> None:
     assert judgement.advice == ()
 
 
+@pytest.mark.parametrize(("elapsed_ms", "tone"), [(1_900, "busy"), (2_100, "warn")])
+def test_one_that_is_usually_quick_is_late_after_two_seconds_at_least(
+    elapsed_ms: int, tone: str
+) -> None:
+    pending = times(
+        status=CheckpointStatus.PENDING,
+        now_ms=T0 + elapsed_ms,
+        typical_ms=10.0,
+        acknowledged_count=8,
+    )
+    waiting = waits(*SINKS, (("hourly", 1), running(rates=busy(0.99))), times=pending)
+    assert judge.judge_checkpoint(waiting).tone == tone
+
+
 def test_a_manifest_that_takes_long_is_said() -> None:
     late = times(status=CheckpointStatus.FINALIZING, now_ms=T0 + 60_000, cause="no answer")
     judgement = judge.judge_checkpoint(Facts(times=late))

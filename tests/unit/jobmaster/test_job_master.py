@@ -333,6 +333,15 @@ def test_an_older_task_of_a_slot_changes_nothing() -> None:
     assert len(job.started) == 2
 
 
+def test_a_task_that_registers_twice_changes_nothing() -> None:
+    """It does after its connection broke, since it cannot know that the first one arrived."""
+    job = JobHarness().running()
+    before = list(job.statuses)
+    job.register(1)
+    assert job.statuses == before
+    assert job.status is JobStatus.RUNNING
+
+
 def test_reports_of_an_older_attempt_are_refused() -> None:
     job = JobHarness().running()
     old = job.attempt

@@ -13,7 +13,13 @@ from weir.config import JobConfig
 from weir.errors import CorruptStateError, RestoreError, WeirError
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
-from weir.jobmaster.restore_choice import RestoreChoice, begin_from, choose_restore, search
+from weir.jobmaster.restore_choice import (
+    RestoreChoice,
+    begin_from,
+    check_kept,
+    choose_restore,
+    search,
+)
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lineage import AttemptBase
 from weir.storage.attempt_bases import note_base
@@ -297,6 +303,18 @@ def test_a_savepoint_is_restored_by_its_directory_and_by_its_number(tmp_path: Pa
         assert (choice.checkpoint_id, choice.storage, choice.directory) == (7, str(own), "")
         assert choice.is_requested
         assert not choice.completes_stop
+
+
+def test_a_savepoint_that_is_given_up_during_the_restore_is_not_restored(tmp_path: Path) -> None:
+    """Its deletion leaves a tombstone before it looks for those that restore it."""
+    own = saved(tmp_path)
+    asked, store = RestoreRequest.parse(str(own)), LocalStore(tmp_path / "storage")
+    choice = choose(store, requested=asked)
+    check_kept(store, asked, choice, LocalStore)
+    store.delete(JobLayout(JOB).manifest(CheckpointId(7)))
+    give_up(store, 7)
+    with pytest.raises(RestoreError, match="given up during the restore: disk full"):
+        check_kept(store, asked, choice, LocalStore)
 
 
 def test_a_moved_savepoint_is_restored_from_where_it_is_now(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from tests.builders import plan, subtask, subtasks
+from weir.errors import ProtocolError
 from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import OperatorId
@@ -29,6 +32,13 @@ def execution_graph(partitioning: Partitioning, *, sinks: int = 2) -> ExecutionG
 
 def test_the_plan_of_a_graph_names_its_chains_their_feeders_and_its_sinks() -> None:
     assert CheckpointPlan.for_graph(execution_graph(Partitioning.HASH)) == plan()
+
+
+@pytest.mark.parametrize("chain", ["sink-2", "nothing-0"])
+def test_a_subtask_outside_the_plan_has_no_operators(chain: str) -> None:
+    assert plan().operators_of(subtask("sink-1")) == {subtask("sink-1")}
+    with pytest.raises(ProtocolError, match=chain):
+        plan().operators_of(subtask(chain))
 
 
 def test_pointwise_edges_name_only_the_subtasks_that_feed() -> None:

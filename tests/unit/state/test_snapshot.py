@@ -24,7 +24,7 @@ from weir.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from weir.state.snapshot import KeyedPart, restore
+from weir.state.snapshot import FORMAT_VERSION, KeyedPart, restore
 from weir.state.timers import Timer
 from weir.storage.layout import in_job
 from weir.storage.local import LocalStore
@@ -137,6 +137,7 @@ def _group(key: Any) -> int:
         (pa.int64(), [*range(-30, 60)]),
         (pa.int64(), [None, *range(60)]),
         (pa.int16(), [*range(40)]),
+        (pa.int64(), [None]),
         (pa.string(), ["", None, *map(str, range(60))]),
         (pa.string(), [*map(str, range(60))]),
         (pa.date32(), [dt.date(2013, 1, day) for day in range(1, 31)]),
@@ -343,6 +344,17 @@ def test_bytes_that_are_no_state_are_corrupt() -> None:
     for data in (b"", b"ARROW1", whole[: len(whole) // 2], plain.getvalue().to_pybytes()):
         with pytest.raises(CorruptStateError, match="another checkpoint"):
             restore(data, target.key_groups, target)
+
+
+def test_state_of_a_newer_format_is_refused_by_its_version() -> None:
+    store = MemoryStore()
+    table = pa.ipc.open_file(store.read(in_job(JOB, full(store)[0].path or ""))).read_all()
+    named = {**table.schema.metadata, b"weir.version": str(FORMAT_VERSION + 1).encode()}
+    newer, target = pa.BufferOutputStream(), Subtask()
+    with pa.ipc.new_file(newer, table.schema.with_metadata(named)) as stream:
+        stream.write_table(table)
+    with pytest.raises(RestoreError, match=f"version {FORMAT_VERSION + 1}.*up to version"):
+        restore(newer.getvalue().to_pybytes(), target.key_groups, target)
 
 
 def test_a_cancelled_snapshot_stops_and_leaves_no_file(local: CheckpointStore) -> None:

@@ -162,6 +162,16 @@ def test_records_beyond_the_credit_wait_and_hold_the_subtask() -> None:
     assert transport.taken(0) == [["waits"]]
 
 
+def test_bytes_sent_are_counted_also_of_what_waited() -> None:
+    gate, transport = output_gate()
+    gate.emit(Batch.of_rows(["x" * 150]))
+    before = gate.channels[0].bytes_out
+    gate.emit(Batch.of_rows(["waits"]))
+    gate.granted(0, before)
+    sent = [element for _, element in transport.sent if isinstance(element, Records)]
+    assert gate.channels[0].bytes_out == sum(one.size for one in sent) > before
+
+
 def test_control_elements_need_no_credit_but_pass_no_record() -> None:
     gate, transport = output_gate()
     gate.emit(Batch.of_rows(["x" * 150]))
