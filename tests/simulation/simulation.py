@@ -707,9 +707,11 @@ class Simulation:
         for channel in subtask.inputs.channels.values():
             waiting = sum(_count(element) for element in channel.queue)
             self._received[cut][channel.id] = process.records_delivered[channel.id] - waiting
-        for index, channels in enumerate(subtask.inputs.gates):
-            left = sum(records.count for records in subtask.inputs.backlog_of(index))
-            self._backlog[cut][subtask.chain, channels[0].gate_index] = left
+        left = Counter(dict.fromkeys(range(len(subtask.inputs.gates)), 0))
+        for channel, records in subtask.inputs._backlog:  # Not by what the snapshot reads it with.
+            left[channel.gate_index] += records.count
+        for gate_index, count in left.items():
+            self._backlog[cut][subtask.chain, gate_index] = count
 
     def _on_event(self, cluster: SimulatedCluster, event: JobEvent) -> None:
         if self.trace is not None and not isinstance(event, Measurement):
