@@ -128,7 +128,7 @@ def settings(given: Sequence[str] | None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     """Run, print the table, and clean up."""
     options = settings(given)
-    directory: Path = options.resume or RESULTS / time.strftime("%Y%m%d-%H%M%S")
+    directory: Path = options.resume or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir(parents=True, exist_ok=True)
     kept = {name: value for name, value in vars(options).items() if name != "resume"}
     (directory / OPTIONS).write_text(json.dumps(kept))
