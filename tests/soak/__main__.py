@@ -41,7 +41,7 @@ def rounds_of(where: Where, made: Scratch, findings: Path) -> Iterator[Rounds]:
     try:
         if where is Where.SPARK:
             yield Rounds(
-                lambda place, storage, session: SparkJob(place, storage, session, slots=2),
+                SparkJob,
                 disk,
                 lambda schedule: disk.path / f"round-{schedule.seed}",
                 made.path,

@@ -1,7 +1,10 @@
 """A round's job under a control plane, whose own processes die as well and are started again."""
 
+import errno
+import os
 import uuid
 from pathlib import Path
+from typing import Any
 
 import psutil
 from urllib3.exceptions import HTTPError
@@ -21,6 +24,9 @@ ENVIRONMENT = {
     "WEIR_LOG_LEVEL": "INFO",
 }
 SERVICES = {"worker service": "worker"}  # A job has workers of its own.
+REFUSED = os.strerror(errno.EROFS)
+RESTARTS_MAX = 20
+ASKED_LATER = (409, 500, 502, 503)
 SWEPT_S = 60.0
 SOON_S = 10.0
 # The control plane's own sweep, without the ten minutes that it leaves to late writers.
@@ -44,6 +50,7 @@ class ControlledJob(SoakJob):
         super().__init__()
         self.storage = storage
         self._plane = plane
+        self._restarts = 0
         submission = {
             "name": pipeline.NAME,
             "pipeline": {"kind": "module", "module": pipeline.__name__},
@@ -72,12 +79,28 @@ class ControlledJob(SoakJob):
         return of_slot(self.jvm, target, slot)
 
     def mend(self) -> None:
-        """The control plane does; only a job that is over cannot be mended."""
-        status = self._status()
-        if status == "finished":
+        """Restart it where it failed as it must; all else is the control plane's.
+
+        A storage that refuses to be written to is an error that no retry repairs: where a driver
+        meets it that begins an attempt, the job fails, until its user restarts it.
+        """
+        shown = self._shown()
+        if shown["status"] == "finished":
             raise JobFinished("the job has finished")
-        if status in FINAL:
-            raise JobEnded(f"the job is {status}: {self._job.get()['cause']}")
+        if shown["status"] not in FINAL:
+            return
+        is_mended = shown["status"] == "failed" and REFUSED in shown["cause"]
+        if not is_mended or self._restarts >= RESTARTS_MAX:
+            raise JobEnded(f"the job is {shown['status']}: {shown['cause']}")
+        try:
+            operation = self._job.ask("restart")
+        except (HTTPError, RequestRefusedError) as error:
+            # Its last operation is about to end, or the control plane is away: the next look asks.
+            if isinstance(error, RequestRefusedError) and error.status not in ASKED_LATER:
+                raise
+            return
+        self._restarts += 1
+        self._plane.await_end(operation)
 
     def interrupt(self) -> None:
         """Not for jobs of a control plane: there is no terminal."""
@@ -85,7 +108,7 @@ class ControlledJob(SoakJob):
 
     @property
     def is_finished(self) -> bool:
-        return self._status() == "finished" and not self._job.drivers_alive()
+        return self._shown()["status"] == "finished" and not self._job.drivers_alive()
 
     def sweep(self) -> None:
         if not self._is_clean(SOON_S):
@@ -104,7 +127,7 @@ class ControlledJob(SoakJob):
 
     def close(self) -> None:
         """Cancel it, if it is not over."""
-        if self._status() not in (*FINAL, ""):
+        if self._shown()["status"] not in (*FINAL, ""):
             self._plane.await_end(self._job.ask("cancel"))
 
     def _one(self, target: str) -> psutil.Process:
@@ -115,11 +138,12 @@ class ControlledJob(SoakJob):
         except (*AWAY, RequestRefusedError, HTTPError) as error:
             raise NoSuchProcess(f"there is no {target} at present: {error}") from error
 
-    def _status(self) -> str:
-        """The job's status; nothing while the control plane does not answer."""
+    def _shown(self) -> dict[str, Any]:
+        """The job's document; without a status while the control plane does not answer."""
         try:
-            return self._job.status
+            shown: dict[str, Any] = self._job.get()
         except (HTTPError, RequestRefusedError) as error:
             if isinstance(error, RequestRefusedError) and error.status < 500:
                 raise
-            return ""
+            return {"status": "", "cause": ""}
+        return shown

@@ -17,17 +17,18 @@ from weir.ids import JobId
 STARTS_MAX = 60  # A driver that dies so often does so by itself.
 END_S = 120.0
 CANCELED = 130
+SLOTS = 4  # The most that a stage of a program asks for.
+TOLD_CHARACTERS = 600
 
 
 class SparkJob(SoakJob):
     """``weir run`` in a process of its own, and its successors."""
 
-    def __init__(self, place: Place, storage: Path, session: str, slots: int) -> None:
+    def __init__(self, place: Place, storage: Path, session: str) -> None:
         super().__init__()
         self.storage = storage
         self._place = place
         self._session = session
-        self._slots = slots
         self._starts = 0
         self._process = self._start()
 
@@ -59,6 +60,9 @@ class SparkJob(SoakJob):
             return
         if code == 0:
             raise JobFinished("the job has finished")
+        if not self.seen().completed:
+            told = self._log.read_text(errors="replace")[-TOLD_CHARACTERS:]
+            raise JobEnded(f"its driver ended with {code} before the first checkpoint: {told}")
         if self._starts >= STARTS_MAX:
             raise JobEnded(f"its driver was started {STARTS_MAX} times and ended with {code}")
         self._process = self._start()
@@ -78,15 +82,19 @@ class SparkJob(SoakJob):
         self._process.wait()
         kill_all(self._session)
 
+    @property
+    def _log(self) -> Path:
+        return self._place.logs / f"driver-{self._starts}.log"
+
     def _start(self) -> "subprocess.Popen[bytes]":
         self._starts += 1
         events = self._place.logs / f"events-{self._starts}.jsonl"
         command = [sys.executable, "-m", "weir", "run", pipeline.__file__]
-        command += ["--master", f"local[{self._slots}]", "--storage", str(self.storage)]
+        command += ["--master", f"local[{SLOTS}]", "--storage", str(self.storage)]
         command += ["--events", str(events), "--arg", f"round={self._place.root}"]
-        if self._starts > 1 and self.seen().completed:
+        if self._starts > 1:
             command += ["--restore", "latest"]
-        with (self._place.logs / f"driver-{self._starts}.log").open("wb") as log:
+        with self._log.open("wb") as log:
             return subprocess.Popen(
                 command,
                 env=os.environ | {SESSION: self._session},

@@ -49,11 +49,11 @@ class Rounds:
             remove_files()
         result = one.result(time.monotonic() - began)
         if result.outcome is Outcome.FINDING:
-            self._keep(result, place, one.storage)
+            self._keep(result, schedule, place, one.storage)
         shutil.rmtree(place.root)
         return result
 
-    def _keep(self, result: Result, place: Place, storage: Path) -> None:
+    def _keep(self, result: Result, schedule: Schedule, place: Place, storage: Path) -> None:
         """Keep the logs, the output and the storage of a finding."""
         kept = self.findings / f"{result.where}-{result.seed}"
         shutil.rmtree(kept, ignore_errors=True)
@@ -61,7 +61,7 @@ class Rounds:
         if storage.exists():
             shutil.copytree(storage, kept / "storage")
         command = f"python -m tests.soak --only {result.where} --seed {result.seed} --rounds 1"
-        command += f" --faults {len(result.struck)}"
+        command += f" --faults {len(schedule.faults)}"
         wrong = "\n".join(result.wrong)
         (kept / "finding.txt").write_text(f"{command}\n\n{wrong}\n", encoding="utf-8")
 
