@@ -108,9 +108,9 @@ def test_a_killed_process_is_replaced_and_the_attempts_are_its_faults(
     job: Sleeper, tmp_path: Path
 ) -> None:
     first = job.running
-    kill, stop, interrupt = storm(
-        job, tmp_path, Kind(Act.KILL, "driver"), Kind(Act.STOP, "driver"),
-        Kind(Act.INTERRUPT, "driver"),
+    kill, interrupt, stop = storm(
+        job, tmp_path, Kind(Act.KILL, "driver"), Kind(Act.INTERRUPT, "driver"),
+        Kind(Act.STOP, "driver"),
     )  # fmt: skip
     assert first.poll() == -9
     assert (kill.fired, kill.recovered, kill.attempts) == (True, True, 1)
