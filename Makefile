@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test test-fast fuzz up demo bench bench-compare lock audit clean
+.PHONY: help check setup lint format test test-fast fuzz soak up demo bench bench-compare lock audit clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,12 @@ test-fast: setup ## Unit and database tests, 200 seeded jobs: what three minutes
 SECONDS ?= 60
 fuzz: setup ## Draw random programs for SECONDS=60, compare each with its oracle
 	$(BIN)/python -m tests.programs --seconds $(SECONDS)
+
+MINUTES ?= 20
+# Further options, for example: make soak SOAK_ARGS="--resume build/soak/20261124-022500"
+SOAK_ARGS ?=
+soak: setup ## Random programs under random faults of every process, for MINUTES=20
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK_ARGS)
 
 up: setup ## Start the whole control plane here, with a demonstration job; Ctrl-C ends it
 	@$(BIN)/python manage.py weir_up --demo

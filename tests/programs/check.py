@@ -82,7 +82,7 @@ def difference(outputs: Iterable[Output], meaning: Meaning, outcome: Outcome) ->
 
 def _compared(output: Output, wanted: Sequence[Any], given: Sequence[Any]) -> str:
     if output.order is Order.LAST:
-        wanted, given = list(_last(wanted).values()), list(_last(given).values())
+        wanted, given = last_of_keys(wanted), last_of_keys(given)
     lost = Counter(map(canonical, wanted)) - Counter(map(canonical, given))
     more = Counter(map(canonical, given)) - Counter(map(canonical, wanted))
     if lost or more:
@@ -128,8 +128,9 @@ def _by_key(rows: Iterable[Any]) -> dict[Any, list[Any]]:
     return groups
 
 
-def _last(rows: Iterable[Any]) -> dict[Any, Any]:
-    return {_key(row): row for row in rows}
+def last_of_keys(rows: Iterable[Any]) -> list[Any]:
+    """The last row of each key."""
+    return list({_key(row): row for row in rows}.values())
 
 
 def _key(row: Any) -> Any:

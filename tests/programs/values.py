@@ -29,13 +29,16 @@ def _directory() -> Path:
     return directory
 
 
-def parquet_of(rows: Sequence[dict[str, Any]], *, files: int, group_rows: int) -> str:
+def parquet_of(
+    rows: Sequence[dict[str, Any]], *, files: int, group_rows: int, below: Path | None = None
+) -> str:
     """A directory of Parquet files with these rows in order; the same one for the same rows.
 
-    It lies in the system's temporary directory and is left to ``remove_files``.
+    It lies ``below`` a directory of the caller's; without one, in the system's temporary directory,
+    and is left to ``remove_files``.
     """
     named = f"{rows!r} {files} {group_rows}"
-    path = _directory() / hashlib.sha256(named.encode()).hexdigest()[:24]
+    path = (below or _directory()) / hashlib.sha256(named.encode()).hexdigest()[:24]
     if not path.exists():
         whole = pa.Table.from_pylist(list(rows))
         making = path.with_suffix(".making")

@@ -1,0 +1,175 @@
+"""Faults of the soak strike real processes and a real disk, and say of each whether it fired."""
+
+import errno
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.soak import faults
+from tests.soak.disk import Disk
+from tests.soak.faults import Storm, Struck
+from tests.soak.job import NoSuchProcess, Seen, SoakJob
+from tests.soak.place import Place
+from tests.soak.schedule import Act, Fault, Kind, Schedule, Where
+from weir.ids import JobId
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+class Sleeper(SoakJob):
+    """A process in place of a job: each look sees one more checkpoint, each start an attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.completed = 0
+        self.attempts = 0
+        self.interrupted = 0
+        self.mend()
+
+    job_id = JobId("sleeper")
+    is_finished = False
+
+    @property
+    def jvm(self) -> psutil.Process:
+        raise NoSuchProcess("there is no JVM")
+
+    def process(self, target: str, slot: int) -> psutil.Process:
+        if target == "jvm":
+            return self.jvm
+        return psutil.Process(self.running.pid)
+
+    def mend(self) -> None:
+        if not self.attempts or self.running.poll() is not None:
+            self.attempts += 1
+            self.running = subprocess.Popen(SLEEPER)
+
+    def interrupt(self) -> None:
+        self.interrupted += 1
+        self.close()
+
+    def close(self) -> None:
+        self.running.kill()
+        self.running.wait()
+
+    def seen(self) -> Seen:
+        self.completed += 1
+        return Seen(self.completed, self.attempts)
+
+
+@pytest.fixture
+def job() -> Iterator[Sleeper]:
+    sleeper = Sleeper()
+    yield sleeper
+    sleeper.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    small = Disk(tmp_path / "disk")
+    try:
+        if small.cannot:
+            pytest.skip("only root may mount a small file system")
+        yield small
+    finally:
+        small.close()
+
+
+def schedule(*kinds: Kind, overlaps: bool = False) -> Schedule:
+    return Schedule(
+        seed=1,
+        where=Where.SPARK,
+        programs=1,
+        parallelism=2,
+        interval_ms=300,
+        alignment_timeout_ms=None,
+        inline_max_bytes=1,
+        tolerable_failures=0,
+        faults=tuple(
+            Fault(kind=kind, delay_ms=1, lasts_ms=40, slot=0, jump_ms=-5_000, overlaps=overlaps)
+            for kind in kinds
+        ),
+    )
+
+
+def storm(job: Sleeper, tmp_path: Path, *kinds: Kind, overlaps: bool = False) -> list[Struck]:
+    looks: list[int] = []
+    disk = Disk.__new__(Disk)  # Of no fault here.
+    one = Storm(job, Place(tmp_path), disk, lambda: looks.append(job.completed), "session")
+    one.run(schedule(*kinds, overlaps=overlaps))
+    assert len(looks) == job.interrupted
+    return one.struck
+
+
+def test_a_killed_process_is_replaced_and_the_attempts_are_its_faults(
+    job: Sleeper, tmp_path: Path
+) -> None:
+    first = job.running
+    kill, interrupt, stop = storm(
+        job, tmp_path, Kind(Act.KILL, "driver"), Kind(Act.INTERRUPT, "driver"),
+        Kind(Act.STOP, "driver"),
+    )  # fmt: skip
+    assert first.poll() == -9
+    assert (kill.fired, kill.recovered, kill.attempts) == (True, True, 1)
+    assert (stop.fired, stop.recovered, stop.attempts) == (True, True, 0)
+    assert (interrupt.fired, interrupt.recovered, interrupt.attempts) == (True, True, 1)
+    assert job.interrupted == 1
+    assert psutil.Process(job.running.pid).status() != psutil.STATUS_STOPPED
+
+
+def test_a_fault_without_its_process_has_not_fired(
+    job: Sleeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faults, "SIGHT_S", 0.1)
+    (struck,) = storm(job, tmp_path, Kind(Act.KILL, "jvm"))
+    assert struck == Struck("kill jvm", told="there is no JVM")
+
+
+def test_a_clock_jumps_with_the_death_of_its_process(job: Sleeper, tmp_path: Path) -> None:
+    (struck,) = storm(job, tmp_path, Kind(Act.CLOCK, "worker"))
+    assert struck.fired
+    assert Place(tmp_path).offset.read_text() == "-5000"
+    assert job.attempts == 2
+
+
+def test_a_job_that_does_not_recover_is_told(
+    job: Sleeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faults, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(job, "seen", lambda: Seen(7, 1))
+    with pytest.raises(AssertionError, match="1 checkpoints after checkpoint 7"):
+        storm(job, tmp_path, Kind(Act.KILL, "driver"))
+
+
+def test_a_full_disk_takes_no_byte_and_has_room_again(disk: Disk) -> None:
+    file = disk.path / "state"
+    with disk.full(), pytest.raises(OSError, match="No space") as raised:
+        file.write_bytes(bytes(1 << 16))
+    assert raised.value.errno == errno.ENOSPC
+    file.write_bytes(bytes(1 << 16))
+    assert [path.name for path in disk.path.iterdir()] == ["state"]
+
+
+def test_a_disk_that_refuses_may_be_written_to_again(disk: Disk) -> None:
+    file = disk.path / "state"
+    with disk.refused(), pytest.raises(OSError, match="Read-only") as raised:
+        file.write_bytes(b"x")
+    assert raised.value.errno == errno.EROFS
+    file.write_bytes(b"x")
+
+
+def test_a_disk_that_holds_nothing_up_has_not_fired(
+    disk: Disk, job: Sleeper, tmp_path: Path
+) -> None:
+    one = Storm(job, Place(tmp_path), disk, lambda: None, "session")
+    one.run(schedule(Kind(Act.FULL_DISK)))  # This job completes its checkpoints all the same.
+    assert one.struck == [Struck("full disk", told="nothing was held up by it")]
+
+
+def test_a_disk_is_unmounted(disk: Disk) -> None:
+    assert disk.path.is_mount()
+    disk.close()
+    assert not disk.path.is_mount()
