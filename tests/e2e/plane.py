@@ -22,6 +22,7 @@ from weir.examples.control_plane import Client, RequestRefusedError
 PIPELINE = "tests.e2e.pipeline"
 SETTLE_S = 90.0  # A driver's start is most of it: a JVM on a machine that does other things too.
 ALONE_MAX_S = 300  # A driver that a killed run of the tests leaves behind ends by itself then.
+HELD_LOOKS = 10  # At a checkpoint that is still under way, a tenth of a second apart.
 FINAL = ("finished", "failed", "canceled")
 
 
@@ -202,6 +203,21 @@ class PlaneJob:
             return int(listed[0]["number"]) if listed else 0
 
         return int(wait_for(pending, "a checkpoint under way", every_s=0.02))
+
+    def await_held(self) -> int:
+        """The number of a checkpoint that cannot end, since a worker process is held up.
+
+        One whose acknowledgements were all on their way when that began ends within the wait.
+        """
+        seen: list[int] = []
+
+        def held() -> int:
+            listed = self.checkpoints(status="pending")
+            number = int(listed[0]["number"]) if listed else 0
+            seen.append(number)
+            return number if number and seen[-HELD_LOOKS:] == [number] * HELD_LOOKS else 0
+
+        return int(wait_for(held, "a checkpoint that is held up", every_s=0.1))
 
     def await_status(self, *statuses: str, timeout_s: float = SETTLE_S) -> str:
         """Wait until the job is in one of these."""

@@ -10,8 +10,11 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.plane import Plane, PlaneJob, wait_for
@@ -42,10 +45,24 @@ def check_one_driver(job: PlaneJob) -> None:
 
 
 def kill_during_checkpoint(job: PlaneJob, pid: Callable[[], int]) -> int:
-    """SIGKILL a process while a checkpoint is under way; the checkpoint's number."""
-    victim = pid()
-    under_way = job.await_pending()
-    os.kill(victim, signal.SIGKILL)
+    """SIGKILL a process while a checkpoint is under way; the checkpoint's number.
+
+    A worker process is held up meanwhile, so that the checkpoint cannot end before the kill, and
+    the checkpoint's own times are compared with the kill's.
+    """
+    victim, worker = pid(), psutil.Process(job.worker_pid)
+    worker.suspend()
+    try:
+        under_way = job.await_held()
+        killed_at = datetime.now(UTC)
+        os.kill(victim, signal.SIGKILL)
+    finally:
+        with suppress(psutil.NoSuchProcess):  # It may be the victim.
+            worker.resume()
+    struck = wait_for(lambda: job.get(f"checkpoints/{under_way}"), f"checkpoint {under_way}")
+    assert datetime.fromisoformat(struck["triggered_at"]) <= killed_at
+    settled_at = struck["settled_at"]
+    assert settled_at is None or datetime.fromisoformat(settled_at) > killed_at, struck
     return under_way
 
 

@@ -34,7 +34,7 @@ from weir.config import (
     RestartStrategyKind,
 )
 from weir.graph.logical import JobGraph
-from weir.ids import ChannelId, JobId, SubtaskId
+from weir.ids import ChannelId, CheckpointId, JobId, SubtaskId
 from weir.jobmaster.job_master import JobMaster
 from weir.local.cluster import EventQueue, InProcessCluster, InProcessWorker, Latencies
 from weir.protocol.deployment import Delivered, WorkerReport
@@ -378,7 +378,7 @@ class _Run:
             self.outcome.fired["checkpoint"] += 1
             self._settled_id = max(self._settled_id, event.checkpoint_id)
 
-    def _collect(self, subtask: SubtaskId, payload: bytes) -> None:
+    def _collect(self, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
         self.outcome.outputs[subtask.operator] += decode_rows(payload, pickles=True)
 
 

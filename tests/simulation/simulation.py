@@ -349,7 +349,7 @@ class Simulation:
             cluster=cluster,
             clock=self._clock,
             emit=lambda event: self._on_event(cluster, event),
-            collect=lambda subtask, payload: None,
+            collect=lambda *delivery: None,
             seed=self._rng.randrange(1 << 30),
             control=self._links.get(cluster),
             restore_from=self._request(cluster),

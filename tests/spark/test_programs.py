@@ -27,7 +27,7 @@ from weir.common.row_codec import decode_rows
 from weir.config import RestartConfig, RestartStrategyKind
 from weir.datastream import StreamExecutionEnvironment
 from weir.errors import WeirError
-from weir.ids import SubtaskId
+from weir.ids import CheckpointId, SubtaskId
 from weir.jobmaster.collected_output import Deliveries
 from weir.protocol.lifecycle import JobStatus
 
@@ -101,9 +101,11 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> Outputs:
     rows: Outputs = defaultdict(list)
     production = Deliveries.collect
 
-    def collect(deliveries: Deliveries, subtask: SubtaskId, payload: bytes) -> None:
+    def collect(
+        deliveries: Deliveries, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes
+    ) -> None:
         rows[subtask.operator] += decode_rows(payload, pickles=True)
-        production(deliveries, subtask, payload)
+        production(deliveries, subtask, checkpoint_id, payload)
 
     monkeypatch.setattr(Deliveries, "collect", collect)
     return rows

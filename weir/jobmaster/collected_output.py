@@ -1,13 +1,53 @@
-"""Committed output that reaches the driver: printed lines and collected rows."""
+"""Committed output that reaches the driver: printed lines and collected rows.
 
-from collections.abc import Callable
-from typing import Any
+Subtasks deliver rows under the id of a checkpoint, and an attempt that is restored delivers again
+what its checkpoint holds: the driver takes each id of a subtask once. Where an attempt is restored
+from a checkpoint before the newest, since that is damaged, the records after it come again, under
+new ids. Then the driver takes back the rows that it had collected of them, as file sinks withdraw
+their files. A printed line stays printed, and the user is told how many come again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from weir.common.row_codec import decode_rows
 from weir.errors import ProtocolError, SchemaError
 from weir.graph.logical import JobGraph
-from weir.ids import CheckpointId, SubtaskId
-from weir.operators.sinks.collect_sink import is_print
+from weir.ids import AttemptNumber, CheckpointId, SubtaskId
+from weir.jobmaster.restore_choice import RestoreChoice
+from weir.operators.sinks.collect_sink import AT_ONCE, is_print
+
+PRINTED_MAX = 10_000  # Checkpoints whose printed lines are counted; far more than are retained.
+
+ComesAgain: TypeAlias = Callable[[CheckpointId], bool]
+
+
+class CollectedRows:
+    """Rows in the order of their delivery; those of a checkpoint can be taken back."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self._runs: list[tuple[CheckpointId, int]] = []  # Rows in a row of one checkpoint.
+
+    def add(self, checkpoint_id: CheckpointId, rows: Sequence[Any]) -> None:
+        """Keep rows that were delivered under the id of a checkpoint."""
+        count = len(rows)
+        if self._runs and self._runs[-1][0] == checkpoint_id:
+            count += self._runs.pop()[1]
+        self._runs.append((checkpoint_id, count))
+        self.rows += rows
+
+    def take_back(self, comes_again: ComesAgain) -> None:
+        """Drop the rows of the checkpoints that ``comes_again`` names."""
+        before, runs = self.rows[:], self._runs
+        self.rows.clear()
+        self._runs = []
+        at = 0
+        for checkpoint_id, count in runs:
+            if not comes_again(checkpoint_id):
+                self.add(checkpoint_id, before[at : at + count])
+            at += count
 
 
 class Deliveries:
@@ -23,9 +63,15 @@ class Deliveries:
         self._pickles = pickles
         self._printing = {op.uid for op in graph.operators if is_print(op.factory)}
         self._write = write
-        self.collected: list[Any] = []  # In the order of delivery.
+        self._collected = CollectedRows()
+        self._printed: Counter[CheckpointId] = Counter()  # Lines of the newest checkpoints.
 
-    def collect(self, subtask: SubtaskId, payload: bytes) -> None:
+    @property
+    def collected(self) -> list[Any]:
+        """The collected rows, in the order of their delivery."""
+        return self._collected.rows
+
+    def collect(self, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
         """Print or keep one delivery.
 
         Raises:
@@ -35,24 +81,62 @@ class Deliveries:
             rows = decode_rows(payload, pickles=self._pickles)
         except (ValueError, SchemaError) as error:
             raise ProtocolError(f"{subtask} delivered what cannot be read: {error}") from error
-        if subtask.operator in self._printing:
-            for line in rows:
-                self._write(str(line))
-        else:
-            self.collected += rows
+        if subtask.operator not in self._printing:
+            self._collected.add(checkpoint_id, rows)
+            return
+        for line in rows:
+            self._write(str(line))
+        self._printed[checkpoint_id] += len(rows)
+        if len(self._printed) > PRINTED_MAX:
+            del self._printed[min(self._printed)]
+
+    def take_back(self, comes_again: ComesAgain) -> int:
+        """Drop the rows that come again; returns how many lines do, which stay printed."""
+        self._collected.take_back(comes_again)
+        return sum(self._printed.pop(number) for number in list(filter(comes_again, self._printed)))
 
 
 class DeliveredOnce:
     """Passes each piece of committed output on once, although attempts commit it again."""
 
-    def __init__(self, collect: Callable[[SubtaskId, bytes], None]) -> None:
+    def __init__(
+        self,
+        collect: Callable[[SubtaskId, CheckpointId, bytes], None],
+        take_back: Callable[[ComesAgain], int],
+    ) -> None:
         self._collect = collect
+        self._take_back = take_back
         self._up_to: dict[SubtaskId, CheckpointId] = {}
+        self._shown = AT_ONCE  # An earlier driver showed what waited up to this checkpoint.
+        # The checkpoint that this driver's first attempt restored; None: there was no attempt.
+        self._first: tuple[AttemptNumber, CheckpointId] | None = None
 
     def deliver(self, subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
         """A subtask committed this for a checkpoint; 0: the job takes none."""
-        if checkpoint_id:
-            if checkpoint_id <= self._up_to.get(subtask, 0):
+        if checkpoint_id != AT_ONCE:
+            if checkpoint_id <= max(self._shown, self._up_to.get(subtask, AT_ONCE)):
                 return  # Delivered by an earlier attempt already.
             self._up_to[subtask] = checkpoint_id
-        self._collect(subtask, payload)
+        self._collect(subtask, checkpoint_id, payload)
+
+    def restored(self, choice: RestoreChoice) -> int:
+        """An attempt is restored: take back what it delivers again; returns the printed lines."""
+        manifest = choice.manifest
+        here = (
+            (AttemptNumber(0), AT_ONCE)
+            if manifest is None
+            else (manifest.attempt, manifest.checkpoint_id)
+        )
+        if self._first is None:
+            self._first = here
+            if choice.is_shown:
+                self._shown = here[1]
+            return 0
+        # What was delivered at once comes again from where this driver began. From a later
+        # checkpoint a part of it does, which no id tells: that part is shown twice.
+        repeats = here == self._first and not choice.completes_stop
+
+        def comes_again(checkpoint_id: CheckpointId) -> bool:
+            return repeats if checkpoint_id == AT_ONCE else checkpoint_id not in choice.lineage
+
+        return self._take_back(comes_again)

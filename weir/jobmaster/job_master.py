@@ -26,11 +26,11 @@ from weir.config import JobConfig
 from weir.errors import WeirError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, JobId, SubtaskId
+from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
 from weir.jobmaster.attempt import Attempt
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
 from weir.jobmaster.cluster import Cluster
-from weir.jobmaster.collected_output import DeliveredOnce
+from weir.jobmaster.collected_output import ComesAgain, DeliveredOnce
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.fence import Fence, FencedError
 from weir.jobmaster.job_description import JobDescription
@@ -83,6 +83,11 @@ from weir.storage.store import CheckpointStore, store_for
 Chosen: TypeAlias = tuple[RestoreChoice, CheckpointsRestored]
 
 
+def _keep_all(comes_again: ComesAgain) -> int:
+    """The effect on output that is not kept: none."""
+    return 0
+
+
 class JobMaster:
     """The job master of one job, which it runs to its end."""
 
@@ -98,7 +103,8 @@ class JobMaster:
         cluster: Cluster,
         clock: Clock,
         emit: Callable[[JobEvent], None],
-        collect: Callable[[SubtaskId, bytes], None],
+        collect: Callable[[SubtaskId, CheckpointId, bytes], None],
+        take_back: Callable[[ComesAgain], int] = _keep_all,
         restore_from: RestoreRequest | None = None,
         secrets: Mapping[str, str] | None = None,
         seed: int | None = None,
@@ -110,7 +116,10 @@ class JobMaster:
         Args:
             program: The cloudpickled ``(graph, config)`` for the slots.
             emit: Receives every event of the job, in order, for readers in this process.
-            collect: Receives committed output meant for the driver, each piece once.
+            collect: Receives committed output meant for the driver, each piece once, with the
+                checkpoint that it was committed for.
+            take_back: Drops what it collected for checkpoints whose records come again; returns
+                how many lines come again although they were printed.
             restore_from: A checkpoint to begin with; None means the newest completed one of this
                 job id, if there is any.
             secrets: The values that the functions of the pipeline may get, by name.
@@ -136,7 +145,7 @@ class JobMaster:
         self._workers = Workers(cluster, config.heartbeat_timeout_ms)
         self._attempt = Attempt(AttemptNumber(0))
         self._recovery = RecoveryReport()
-        self._delivered = DeliveredOnce(collect)
+        self._delivered = DeliveredOnce(collect, take_back)
         self._told: set[str] = set()  # Notes on the choice of a checkpoint.
         self._fence = Fence(store, job_id, describe_driver(is_managed=control is not None))
         self._restorer = Restorer(self._job, store, open_store, self._fence, restore_from)
@@ -488,6 +497,8 @@ class JobMaster:
             attempt.choice = choice
             self._checkpoints.loaded(stored)
             self._checkpoints.restored(choice)
+            if lines := self._delivered.restored(choice):
+                self._note(_printed_again(lines, choice.checkpoint_id))
             now = self._clock.now_ms()
             self._report(AttemptStarted(now, attempt.number, choice.checkpoint_id))
             self._deploy_if_ready()
@@ -683,6 +694,12 @@ class JobMaster:
 
     def _note(self, text: str) -> None:
         self._report(Notice(self._clock.now_ms(), text))
+
+
+def _printed_again(lines: int, restored: CheckpointId | None) -> str:
+    start = "its beginning" if restored is None else f"checkpoint {restored}"
+    counted = "1 line that was" if lines == 1 else f"{lines:,} lines that were"
+    return f"the job goes on from {start}, so {counted} printed after it may be printed again"
 
 
 def _spoken(versions: Versions) -> str:

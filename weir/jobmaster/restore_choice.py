@@ -76,6 +76,7 @@ class RestoreChoice:
     rewinds_output: bool = True
     adopts: JobId | None = None  # Another job, whose waiting output this job commits.
     completes_stop: bool = False  # The attempt only commits it, and finishes.
+    is_shown: bool = False  # The job ended with it: its waiting rows reached the driver.
     claim: Claim | None = None
 
     @property
@@ -373,9 +374,32 @@ def _requested(
         is_requested=True,
         lineage=lineage,
         rewinds_output=request.rewinds_output,
+        is_shown=_is_end(store, job_id, manifest, bases),
         adopts=manifest.job_id if fate in (Fate.OVER, Fate.CLAIMED) else None,
         claim=claim,
     )
+
+
+def _is_end(
+    store: CheckpointStore,
+    job_id: JobId,
+    manifest: Manifest,
+    bases: Mapping[AttemptNumber, AttemptBase],
+) -> bool:
+    """Whether the job finished by the stop that took this savepoint, and has not run since.
+
+    Then all that had waited was committed, in the attempt that took it or in one that completed the
+    stop, which has no base. A savepoint that was carried to another storage is not known to be.
+    """
+    if manifest.job_id != job_id or manifest.kind not in STOP_KINDS:
+        return False
+    try:
+        finished = store.read(JobLayout(job_id).finished)
+    except PathNotFoundError:
+        return False
+    if not finished.isdigit():
+        return False  # An older Weir did not note the attempt.
+    return not any(manifest.attempt < attempt <= int(finished) for attempt in bases)
 
 
 def is_origin_over(

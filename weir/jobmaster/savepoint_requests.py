@@ -21,6 +21,11 @@ from weir.storage.catalog import OpenStore
 from weir.storage.layout import SAVEPOINT_MANIFEST, savepoint_location
 from weir.storage.store import CheckpointStore, WriteRefusedError
 
+_LOST = (
+    "; where the drain has ended the sources, which cannot be undone, the job goes back to its "
+    "newest checkpoint or, without one, to where it began"
+)
+
 
 class SavepointRequests:
     """The requests of one job."""
@@ -132,6 +137,7 @@ class SavepointRequests:
 
     def _save(self, request: SavepointRequest, answered: Callable[[Answer], None]) -> None:
         name, kind, target = request.request_id, request.kind, request.target
+        drains = kind is CheckpointKind.STOP_DRAIN
 
         def refuse(why: str) -> None:
             answered(Answer(name, ok=False, error=why))
@@ -158,7 +164,7 @@ class SavepointRequests:
 
         def settled(completed: CompletedCheckpoint | None, why: str) -> None:
             if completed is None:
-                refuse(f"the savepoint was not taken: {why}")
+                refuse(f"the savepoint was not taken: {why}{_LOST if drains else ''}")
             elif kind in STOP_KINDS:
                 self._stopping.append((name, target, answered))
                 if self._ended is not None:  # While the manifest was being written.

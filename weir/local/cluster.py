@@ -24,7 +24,8 @@ from weir.config import JobConfig
 from weir.errors import InternalError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
+from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId, SubtaskId
+from weir.jobmaster.collected_output import CollectedRows, ComesAgain
 from weir.jobmaster.job_master import JobMaster
 from weir.protocol.deployment import (
     Address,
@@ -562,7 +563,8 @@ def run_in_process(
     job_id: JobId | None = None,
     restore_from: RestoreRequest | None = None,
     emit: Callable[[JobEvent], None] | None = None,
-    collect: Callable[[SubtaskId, bytes], None] | None = None,
+    collect: Callable[[SubtaskId, CheckpointId, bytes], None] | None = None,
+    take_back: Callable[[ComesAgain], int] | None = None,
     is_enough: Callable[[], bool] = lambda: False,
     meanwhile: Callable[[JobMaster], None] | None = None,
     secrets: Mapping[str, str] | None = None,
@@ -575,21 +577,26 @@ def run_in_process(
         restore_from: A requested checkpoint to begin with.
         emit: Receives every event as it happens.
         collect: Receives the output that sinks deliver; None keeps it in the result.
+        take_back: Drops what ``collect`` received and comes again; see ``JobMaster``.
         is_enough: Whether the delivered output suffices, so that the job may be cancelled.
         meanwhile: Called between any two actions; may request a savepoint.
         secrets: The values that functions may get, by name.
     """
     job_id = job_id or JobId(f"in-process-{uuid4().hex[:8]}")
     happened: list[JobEvent] = []
-    collected: list[Any] = []
+    collected = CollectedRows()
 
     def note(event: JobEvent) -> None:
         happened.append(event)
         if emit is not None:
             emit(event)
 
-    def keep(subtask: SubtaskId, payload: bytes) -> None:
-        collected.extend(decode_rows(payload, pickles=config.allow_pickled_state))
+    def keep(subtask: SubtaskId, checkpoint_id: CheckpointId, payload: bytes) -> None:
+        collected.add(checkpoint_id, decode_rows(payload, pickles=config.allow_pickled_state))
+
+    def drop(comes_again: ComesAgain) -> int:
+        collected.take_back(comes_again)
+        return 0
 
     clock = RealClock()
     events = EventQueue(clock)
@@ -605,6 +612,7 @@ def run_in_process(
         clock=clock,
         emit=note,
         collect=collect or keep,
+        take_back=take_back or drop,
         restore_from=restore_from,
         secrets=secrets,
     )
@@ -621,4 +629,4 @@ def run_in_process(
             cluster.enter(master.cancel)
     while cluster.processes and events.run_next():
         pass  # The workers stop, and their operators are closed.
-    return JobResult(job_id, master.status, master.cause, happened, collected)
+    return JobResult(job_id, master.status, master.cause, happened, collected.rows)

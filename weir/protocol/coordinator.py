@@ -837,7 +837,7 @@ def _abort(
     )
     state = replace(state, failures=count)
     if must_fail:
-        commands.append(FailJob(state.attempt, _why_failed(pending, reason, cause, state.config)))
+        commands.append(FailJob(state.attempt, _why_failed(pending, reason, cause, state)))
     if pending.kind in STOP_KINDS:
         state = _resume_periodic(state, now_ms)
     return Step(state, tuple(commands))
@@ -925,15 +925,18 @@ def _holds(state: CoordinatorState, request_id: str) -> bool:
 
 
 def _why_failed(
-    pending: PendingCheckpoint, reason: FailureReason, cause: str, config: CheckpointConfig
+    pending: PendingCheckpoint, reason: FailureReason, cause: str, state: CoordinatorState
 ) -> str:
     what = f"{pending.kind} {pending.checkpoint_id} failed: {reason}"
     if cause:
         what = f"{what} ({cause})"
     if pending.kind is CheckpointKind.STOP_DRAIN:
-        return f"{what}; its sources have ended, so the job restarts from its newest checkpoint"
+        back = "a restart goes on from the newest checkpoint"
+        if not state.completed:
+            back = "it has completed no checkpoint, so a restart begins where the job began"
+        return f"{what}; the drain has ended the sources, which cannot be undone: {back}"
     return (
-        f"{what}; that is one more in a row than the {config.tolerable_failures} tolerated "
+        f"{what}; that is one more in a row than the {state.config.tolerable_failures} tolerated "
         "(tolerable_failures). The history of checkpoints says why each of them failed."
     )
 

@@ -26,7 +26,8 @@ from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.errors import ChannelError, ProtocolError, SlotError
 from weir.graph.logical import JobGraph
-from weir.ids import JobId, SubtaskId
+from weir.ids import CheckpointId, JobId, SubtaskId
+from weir.jobmaster.collected_output import ComesAgain
 from weir.jobmaster.job_master import JobMaster
 from weir.jobmaster.remote_coordination import ControlPlane
 from weir.protocol.deployment import (
@@ -411,7 +412,8 @@ def run_job(
     versions: Versions,
     clock: Clock,
     emit: Callable[[JobEvent], None],
-    collect: Callable[[SubtaskId, bytes], None],
+    collect: Callable[[SubtaskId, CheckpointId, bytes], None],
+    take_back: Callable[[ComesAgain], int],
     is_enough: Callable[[], bool],
     restore_from: RestoreRequest | None,
     slot_count: int,
@@ -438,6 +440,7 @@ def run_job(
             clock=clock,
             emit=emit,
             collect=collect,
+            take_back=take_back,
             restore_from=restore_from,
             secrets=secrets,
             control=None if manager is None else manager.control,

@@ -28,8 +28,8 @@ from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.errors import ConfigError, DriverEndedError, JobFailedError, SlotError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
-from weir.ids import JobId, SubtaskId
-from weir.jobmaster.collected_output import Deliveries
+from weir.ids import CheckpointId, JobId, SubtaskId
+from weir.jobmaster.collected_output import ComesAgain, Deliveries
 from weir.jobmaster.history import JobHistory
 from weir.local.cluster import run_in_process
 from weir.managed.managed_driver import ManagedDriver
@@ -146,6 +146,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         restore_from=request,
         emit=emit,
         collect=deliveries.collect,
+        take_back=deliveries.take_back,
         is_enough=lambda: (
             (limit is not None and len(deliveries.collected) >= limit) or options.is_enough()
         ),
@@ -211,7 +212,8 @@ class _Run:
     job_id: JobId
     restore_from: RestoreRequest | None
     emit: Listener
-    collect: Callable[[SubtaskId, bytes], None]
+    collect: Callable[[SubtaskId, CheckpointId, bytes], None]
+    take_back: Callable[[ComesAgain], int]
     is_enough: Callable[[], bool]
     managed: ManagedDriver | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -225,6 +227,7 @@ class _Run:
             restore_from=self.restore_from,
             emit=self.emit,
             collect=self.collect,
+            take_back=self.take_back,
             is_enough=self.is_enough,
             secrets=self.secrets,
         )
@@ -257,6 +260,7 @@ class _Run:
                 clock=clock,
                 emit=self.emit,
                 collect=self.collect,
+                take_back=self.take_back,
                 is_enough=self.is_enough,
                 restore_from=self.restore_from,
                 slot_count=slots,

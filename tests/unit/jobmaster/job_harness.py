@@ -170,7 +170,7 @@ class JobHarness:
             cluster=self.cluster,
             clock=self.clock,
             emit=self.events.append,
-            collect=lambda subtask, payload: self.delivered.append((str(subtask), payload)),
+            collect=lambda subtask, _, payload: self.delivered.append((str(subtask), payload)),
             restore_from=restore_from,
             seed=1,
             control=control,

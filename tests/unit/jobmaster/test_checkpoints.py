@@ -683,7 +683,7 @@ def test_a_drain_that_failed_fails_the_attempt_though_failures_are_tolerated() -
     job = Runner(tolerable_failures=99)
     job.ask(DRAIN)
     job.runner.on_report(decline("sink-0", 1))
-    assert "its sources have ended" in job.failures[0]
+    assert "the drain has ended the sources, which cannot be undone" in job.failures[0]
 
 
 def test_a_request_is_answered_after_a_refusal_and_a_failover() -> None:

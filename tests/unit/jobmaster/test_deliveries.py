@@ -11,7 +11,8 @@ from tests.unit.worker.subtask_harness import JOB as JOB_ID
 from tests.unit.worker.subtask_harness import context
 from weir.common.row_codec import encode_rows
 from weir.errors import ProtocolError
-from weir.jobmaster.collected_output import Deliveries
+from weir.ids import CheckpointId
+from weir.jobmaster.collected_output import PRINTED_MAX, Deliveries
 from weir.operators.sinks.collect_sink import CollectSink, PrintSink
 from weir.worker.chain_output import ChainOutput, Targets
 
@@ -24,15 +25,42 @@ JOB = graph(
     [edge("source", "print"), edge("source", "collect")],
 )
 
+ONE = CheckpointId(1)
+
 
 def test_lines_are_written_and_records_kept_each_in_order() -> None:
     lines: list[str] = []
     deliveries = Deliveries(JOB, lines.append)
-    deliveries.collect(subtask("print-0"), encode_rows(["out> 1", "out> 2"]))
-    deliveries.collect(subtask("collect-1"), encode_rows([(1, "a")]))
-    deliveries.collect(subtask("collect-0"), encode_rows([(2, "b"), (3, "c")]))
+    deliveries.collect(subtask("print-0"), ONE, encode_rows(["out> 1", "out> 2"]))
+    deliveries.collect(subtask("collect-1"), ONE, encode_rows([(1, "a")]))
+    deliveries.collect(subtask("collect-0"), ONE, encode_rows([(2, "b"), (3, "c")]))
     assert lines == ["out> 1", "out> 2"]
     assert deliveries.collected == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_rows_that_come_again_are_taken_back_and_lines_are_counted() -> None:
+    lines: list[str] = []
+    deliveries = Deliveries(JOB, lines.append)
+    for number in (1, 2, 1, 3):  # The rows of one checkpoint need not come in a row.
+        named = [f"{number}a", f"{number}b"]
+        for sink in ("print-0", "collect-0", "collect-1"):
+            deliveries.collect(subtask(sink), CheckpointId(number), encode_rows(named))
+    kept = deliveries.collected
+    assert deliveries.take_back(lambda number: number in (2, 3)) == 4
+    assert deliveries.collected is kept
+    assert deliveries.collected == ["1a", "1b"] * 4
+    assert len(lines) == 8, "what is printed stays printed"
+    assert deliveries.take_back(lambda number: number in (2, 3)) == 0
+    assert deliveries.take_back(lambda number: True) == 4
+    assert deliveries.collected == []
+
+
+def test_lines_of_a_job_that_prints_for_ever_take_no_memory() -> None:
+    deliveries = Deliveries(JOB, lambda line: None)
+    line = encode_rows(["line"])
+    for number in range(1, PRINTED_MAX + 11):
+        deliveries.collect(subtask("print-0"), CheckpointId(number), line)
+    assert deliveries.take_back(lambda number: True) == PRINTED_MAX
 
 
 class Attack:
@@ -49,11 +77,11 @@ def test_a_slot_cannot_run_code_in_the_driver() -> None:
     deliveries = Deliveries(JOB, print)
     for payload in (pickle.dumps([Attack()]), encode_rows([Attack()], pickles=True)):
         with pytest.raises(ProtocolError, match="collect-0 delivered what cannot be read"):
-            deliveries.collect(subtask("collect-0"), payload)
+            deliveries.collect(subtask("collect-0"), ONE, payload)
     assert not Attack.ran
     assert deliveries.collected == []
     allowed = Deliveries(JOB, print, pickles=True)
-    allowed.collect(subtask("collect-0"), encode_rows([Attack()], pickles=True))
+    allowed.collect(subtask("collect-0"), ONE, encode_rows([Attack()], pickles=True))
     assert Attack.ran  # The occasion arose.
 
 

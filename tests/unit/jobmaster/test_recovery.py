@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -435,11 +436,13 @@ class Job:
         self.attempt += 1
         requested = None
         if restore is not None:
-            storage = str(self.root / "storage")
-            requested = RestoreRequest(storage, JOB, CheckpointId(restore), rewinds_output=rewinds)
+            requested = replace(self.request(restore), rewinds_output=rewinds)
         choice = choose(self.store, requested=requested)
         self.begun = begin_from(self.store, JOB, AttemptNumber(self.attempt), choice)
         return choice
+
+    def request(self, checkpoint_id: int) -> RestoreRequest:
+        return RestoreRequest(str(self.root / "storage"), JOB, CheckpointId(checkpoint_id))
 
     def take(self, *checkpoints: int) -> None:
         for checkpoint_id in checkpoints:
@@ -574,6 +577,37 @@ def test_a_job_that_goes_on_from_a_stop_on_purpose_is_not_stopped_again(tmp_path
     assert (again.checkpoint_id, again.completes_stop) == (2, False)
     job.take(3)
     assert job.begin().checkpoint_id == 3
+
+
+def test_rows_that_waited_for_a_stop_were_shown_if_the_job_ended_with_it(tmp_path: Path) -> None:
+    """Its finishing attempt is the one that took the savepoint, or one that completed the stop."""
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1)
+    job.save(2, STOP)
+    job.save(3)  # A copy: its job went on.
+    finished = JobLayout(JOB).finished
+    assert not choose(job.store, requested=job.request(2)).is_shown, "its job has not finished"
+    for by in (b"1", b"2"):
+        job.store.put(finished, by)
+        assert choose(job.store, requested=job.request(2)).is_shown
+        assert not choose(job.store, requested=job.request(3)).is_shown
+    for by in (b"", b"0x1"):  # As an older Weir noted it; and damaged.
+        job.store.put(finished, by)
+        assert not choose(job.store, requested=job.request(2)).is_shown
+
+
+def test_rows_that_waited_for_a_stop_are_shown_where_the_job_ended_on_another_line(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path)
+    job.begin()
+    job.take(1)
+    job.save(2, STOP)
+    job.begin(restore=1)  # The stop was not completed: its driver died, and the job went back.
+    job.take(3)
+    job.store.put(JobLayout(JOB).finished, b"2")
+    assert not choose(job.store, requested=job.request(2)).is_shown
 
 
 def test_a_savepoint_that_the_job_went_on_from_counts_as_a_checkpoint(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Running:
         self.master = JobMaster(
             captured.graph, config, job, program=b"", store=self.store,
             versions=installed_versions(), cluster=self.cluster, clock=RealClock(),
-            emit=self.events.append, collect=lambda subtask, payload: None, restore_from=restore,
+            emit=self.events.append, collect=lambda *delivery: None, restore_from=restore,
         )  # fmt: skip
         self.cluster.start(self.master)
 

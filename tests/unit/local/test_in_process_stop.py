@@ -140,7 +140,7 @@ def test_drained_all_windows_close_and_every_record_counts(
     assert counts(output) == everything()  # The window that was cut has two rows per word.
 
 
-def _dies_at_the_end(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+def dies_at_the_end(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
     """The attempt dies when ``told`` subtasks have finished for the stop."""
     heard = 0
     on_completed = Subtask.on_completed
@@ -165,7 +165,7 @@ def test_a_stop_whose_attempt_dies_at_its_end_is_completed_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The savepoint is durable, so the job ends with it, whichever attempt does the rest."""
-    _dies_at_the_end(monkeypatch, told)
+    dies_at_the_end(monkeypatch, told)
     output, savepoint = tmp_path / "output", tmp_path / "savepoint"
     asked = Asked(kind, savepoint)
     graph = pipeline(output)
@@ -212,7 +212,7 @@ def test_what_is_collected_comes_once_although_the_end_is_repeated(
             .execute_and_collect()
         )
     asked = Asked(kind, tmp_path / "savepoint")
-    _dies_at_the_end(monkeypatch, told=2)
+    dies_at_the_end(monkeypatch, told=2)
     stopped = asked.run(capture.jobs[0].graph, config)
     assert (stopped.status, asked.failed) == ("finished", [])
     assert len([e for e in asked.events if isinstance(e, AttemptStarted)]) == 2

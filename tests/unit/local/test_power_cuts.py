@@ -3,8 +3,8 @@
 The order of fsync, rename, link, unlink and mkdir of a whole job is recorded, and folded into a
 *disk* that holds only what these calls guarantee: the content of a file after its fsync, a name
 after the fsync of its directory, a renamed file under one of its two names until then. At every
-promise (an acknowledgement, a completed checkpoint, a commit, the end of the job) the disk is asked
-for all that it is about.
+promise (an acknowledgement, a completed checkpoint or savepoint, a commit, the end of the job) the
+disk is asked for all that it is about.
 """
 
 import json
@@ -18,16 +18,22 @@ import pytest
 from weir.common import Configuration, Types, WatermarkStrategy
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import DataGeneratorSource, ParquetSink
-from weir.datastream.execution import ExecutionOptions, overriding
+from weir.datastream.execution import ExecutionOptions, capturing, overriding
 from weir.ids import CheckpointId, JobId
+from weir.jobmaster.job_master import JobMaster
+from weir.local.cluster import run_in_process
 from weir.output.output_files import CommittedName
-from weir.protocol.events import CheckpointSettled, JobChanged
+from weir.protocol.elements import CheckpointKind
+from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobChanged
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import Acknowledged
+from weir.protocol.pending import SAVEPOINT_KINDS, STOP_KINDS
 from weir.spark import submit
-from weir.storage.layout import JobLayout, parse_manifest_path
+from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path
+from weir.storage.manifest import Manifest, load
 
 RECORDS = 400
+ENDLESS = 10_000_000  # Records of a job that ends by a stop.
 ROW = Types.ROW_NAMED(["number"], [Types.LONG()])
 
 
@@ -143,17 +149,21 @@ class Promises:
         self.storage, self.output = directory / "storage", directory / "out" / "of" / "a" / "job"
         self.disk = Disk(directory)
         self.job: JobId | None = None
-        self.acknowledged = self.completed = self.committed = self.discarded = 0
+        self.savepoints = directory / "kept" / "apart"
+        self.acknowledged = self.completed = self.committed = self.discarded = self.saved = 0
+        self._targets: dict[CheckpointId, Path] = {}  # Directories of savepoints, by number.
         self.status = JobStatus.CREATED
         watch = Watch(self.disk, monkeypatch)
         watch.before_rename, watch.before_unlink = self.on_rename, self.on_unlink
 
     def on_event(self, event: Any) -> None:
         match event:
+            case CheckpointTriggered(checkpoint_id=number, kind=kind) if kind in SAVEPOINT_KINDS:
+                self._targets[number] = self.savepoints / kind
             case Acknowledged():
                 for ack in event.operators:
                     for handle in ack.handles:
-                        self._check_state(handle)
+                        self._check_state(handle, self._targets.get(event.checkpoint_id))
                 self.acknowledged += 1
             case CheckpointSettled(checkpoint_id=number, failure=None):
                 assert self.disk.holds(self._manifest(number))
@@ -161,9 +171,28 @@ class Promises:
             case JobChanged(status=status):
                 self.status = status
 
-    def _check_state(self, handle: Any) -> None:
+    def on_saved(self, uri: str) -> None:
+        """A client is told that its savepoint was taken: it may be moved, and restored."""
+        number = next(n for n, target in self._targets.items() if str(target) == uri)
+        self._check_savepoint(number)
+        assert self.disk.holds(Path(uri, SAVEPOINT_MANIFEST))
+        assert self.disk.holds(self._manifest(number))
+        self.saved += 1
+
+    def _check_savepoint(self, number: CheckpointId) -> None:
+        """All state that a savepoint's manifest names lies in its directory, and is safe."""
+        target = self._targets[number]
+        data = Path(target, SAVEPOINT_MANIFEST).read_bytes()
+        manifest = load(data, str(target))
+        assert isinstance(manifest, Manifest)
+        handles = [handle for ack in manifest.acks for handle in ack.handles]
+        assert handles, "the savepoint has no state"
+        for handle in handles:
+            self._check_state(handle, target)
+
+    def _check_state(self, handle: Any, target: Path | None) -> None:
         assert handle.path is not None, "all state lies in files"
-        path = self.storage / self._layout.directory / handle.path
+        path = (target or self.storage / self._layout.directory) / handle.path
         assert self.disk.holds(path), f"{path} is acknowledged, and a power cut would lose it"
         if handle.name != "commits":
             return
@@ -174,8 +203,9 @@ class Promises:
 
     def on_rename(self, old: Path, new: Path) -> None:
         """A name appears: its bytes are safe, and what it stands on is."""
-        if new.is_relative_to(self.storage):
+        if new.is_relative_to(self.storage) or new.is_relative_to(self.savepoints):
             assert old in self.disk._contents, f"{new} gets its name before its bytes are safe"
+            self._check_order(new)
             return
         name = CommittedName.parse(new.name)
         if name is None or new.parent != self.output:
@@ -184,6 +214,17 @@ class Promises:
         assert any(self.disk.holds(self._manifest(n)) for n in covering), f"{new} is too early"
         assert self.disk.holds(old), f"{new} is committed before it is safe"
         self.committed += 1
+
+    def _check_order(self, new: Path) -> None:
+        """The key of a savepoint appears after its own manifest, which has all state before it."""
+        if not new.is_relative_to(self.storage):
+            return
+        key = parse_manifest_path(str(new.relative_to(self.storage)))
+        if key is None or key[1] not in self._targets:
+            return
+        own = self._targets[key[1]] / SAVEPOINT_MANIFEST
+        assert self.disk.holds(own), f"{new} decides a savepoint whose own manifest could be lost"
+        self._check_savepoint(key[1])
 
     def on_unlink(self, path: Path) -> None:
         """A completed checkpoint goes: a newer one is safe, or the end of the job."""
@@ -215,22 +256,49 @@ def promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Promises:
     return Promises(tmp_path, monkeypatch)
 
 
-def run(promises: Promises) -> None:
+def options(promises: Promises) -> ExecutionOptions:
+    return ExecutionOptions(
+        master="in-process", parallelism=2, interval_ms=50, storage=str(promises.storage)
+    )
+
+
+def pipeline(promises: Promises, records: int) -> StreamExecutionEnvironment:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.configure(Configuration({"execution.checkpointing.data-inline-threshold": "1"}))
-    source = DataGeneratorSource(lambda i: (i,), RECORDS, 400.0)
+    source = DataGeneratorSource(lambda i: (i,), records, 400.0)
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     rows = stream.map(lambda row: row, ROW)
     rows.sink_to(ParquetSink(promises.output)).uid("files")
-    options = ExecutionOptions(
-        master="in-process", parallelism=2, interval_ms=50, storage=str(promises.storage)
-    )
+    return env
+
+
+def run(promises: Promises) -> None:
     submit.listen(promises.on_event)
     try:
-        with overriding(options):
-            env.execute("power")
+        with overriding(options(promises)):
+            pipeline(promises, RECORDS).execute("power")
     finally:
         submit.unlisten(promises.on_event)
+
+
+class Asking:
+    """Asks for a savepoint after two checkpoints, and after two more for the job's stop with one.
+
+    The checkpoints between commit output that the first savepoint had left waiting.
+    """
+
+    def __init__(self, promises: Promises, stop: CheckpointKind) -> None:
+        self._promises = promises
+        self._left = [(CheckpointKind.SAVEPOINT, 2), (stop, 5)]
+        self.failed: list[str] = []
+
+    def __call__(self, master: JobMaster) -> None:
+        if not self._left or self._promises.completed < self._left[0][1]:
+            return
+        kind, _ = self._left.pop(0)
+        target = str(self._promises.savepoints / kind)
+        told = self._promises.on_saved
+        master.savepoint(kind.value, kind, target, done=told, failed=self.failed.append)
 
 
 def test_what_was_promised_survives_a_power_cut(promises: Promises) -> None:
@@ -242,3 +310,26 @@ def test_what_was_promised_survives_a_power_cut(promises: Promises) -> None:
     parts = list(promises.output.glob("part-*.parquet"))
     assert len(parts) == promises.committed > 0
     assert all(map(promises.disk.holds, parts)), "a commit ends with the fsync of its directory"
+
+
+@pytest.mark.parametrize("stop", sorted(STOP_KINDS))
+def test_savepoints_that_were_answered_survive_a_power_cut(
+    promises: Promises, stop: CheckpointKind
+) -> None:
+    with overriding(options(promises)), capturing() as capture:
+        pipeline(promises, ENDLESS).execute("power")
+    (captured,) = capture.jobs
+    asking = Asking(promises, stop)
+    ended = run_in_process(
+        captured.graph, captured.config, emit=promises.on_event, meanwhile=asking
+    )
+    assert (ended.status, asking.failed) == (JobStatus.FINISHED, [])
+    assert promises.saved == 2
+    assert promises.completed >= 6  # Four checkpoints and both savepoints.
+    for kind in (CheckpointKind.SAVEPOINT, stop):
+        kept = [path for path in (promises.savepoints / kind).rglob("*") if path.is_file()]
+        assert len(kept) > 1
+        assert all(map(promises.disk.holds, kept)), "the end of the job deletes no savepoint"
+    parts = list(promises.output.glob("part-*.parquet"))
+    assert len(parts) == promises.committed > 0
+    assert all(map(promises.disk.holds, parts))

@@ -4,7 +4,8 @@ Rows are delivered once the checkpoint that covers them completed, under the id 
 whose barrier closed their interval, even if that one was aborted. The rows under one id of one
 subtask are therefore the same whenever they are delivered, and the driver, which drops ids it
 already has, shows every row once. A new driver has no ids yet: when it restores a checkpoint, it
-shows again the rows that waited for that one. Without checkpoints rows are delivered at once.
+shows again the rows that waited for that one, unless that is the savepoint that the job was stopped
+with: then they were shown. Without checkpoints rows are delivered at once.
 """
 
 import base64
