@@ -1,7 +1,5 @@
 """A round's job under a control plane, whose own processes die as well and are started again."""
 
-import errno
-import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,6 @@ ENVIRONMENT = {
     "WEIR_LOG_LEVEL": "INFO",
 }
 SERVICES = {"worker service": "worker"}  # A job has workers of its own.
-REFUSED = os.strerror(errno.EROFS)
-RESTARTS_MAX = 20
-ASKED_LATER = (409, 500, 502, 503)
 SWEPT_S = 60.0
 SOON_S = 10.0
 # The control plane's own sweep, without the ten minutes that it leaves to late writers.
@@ -50,7 +45,6 @@ class ControlledJob(SoakJob):
         super().__init__()
         self.storage = storage
         self._plane = plane
-        self._restarts = 0
         submission = {
             "name": pipeline.NAME,
             "pipeline": {"kind": "module", "module": pipeline.__name__},
@@ -79,28 +73,12 @@ class ControlledJob(SoakJob):
         return of_slot(self.jvm, target, slot)
 
     def mend(self) -> None:
-        """Restart it where it failed as it must; all else is the control plane's.
-
-        A storage that refuses to be written to is an error that no retry repairs: where a driver
-        meets it that begins an attempt, the job fails, until its user restarts it.
-        """
+        """All of it is the control plane's."""
         shown = self._shown()
         if shown["status"] == "finished":
             raise JobFinished("the job has finished")
-        if shown["status"] not in FINAL:
-            return
-        is_mended = shown["status"] == "failed" and REFUSED in shown["cause"]
-        if not is_mended or self._restarts >= RESTARTS_MAX:
+        if shown["status"] in FINAL:
             raise JobEnded(f"the job is {shown['status']}: {shown['cause']}")
-        try:
-            operation = self._job.ask("restart")
-        except (HTTPError, RequestRefusedError) as error:
-            # Its last operation is about to end, or the control plane is away: the next look asks.
-            if isinstance(error, RequestRefusedError) and error.status not in ASKED_LATER:
-                raise
-            return
-        self._restarts += 1
-        self._plane.await_end(operation)
 
     def interrupt(self) -> None:
         """Not for jobs of a control plane: there is no terminal."""

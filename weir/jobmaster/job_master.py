@@ -78,7 +78,7 @@ from weir.protocol.messages import (
 )
 from weir.storage.attempt_claims import describe_driver
 from weir.storage.catalog import OpenStore, RestoreRequest
-from weir.storage.store import CheckpointStore, store_for
+from weir.storage.store import CheckpointStore, WriteRefusedError, store_for
 
 Chosen: TypeAlias = tuple[RestoreChoice, CheckpointsRestored]
 
@@ -604,8 +604,13 @@ class JobMaster:
         self._fail_attempt(cause)
 
     def _cannot_begin(self, cause: str, error: Exception) -> None:
-        """The attempt ends before it began; where a retry may help, the job is restarted."""
-        if isinstance(error, WeirError) and error.retryable:
+        """The attempt ends before it began; where a retry may help, the job is restarted.
+
+        A storage that took an earlier attempt and refuses this one may take the next: it is mounted
+        read-only for a while, or its permissions are being changed.
+        """
+        is_passing = isinstance(error, WriteRefusedError) and self._attempt.number > 1
+        if is_passing or (isinstance(error, WeirError) and error.retryable):
             self._attempt.workers_asked = True  # No workers are to be started for it.
             self._fail_attempt(cause)
         else:
