@@ -311,8 +311,8 @@ class UpgradeForm(ChangedForm):
         required=False,
         min_value=RUN_WITHIN_S_MIN,
         max_value=RUN_WITHIN_S_MAX,
-        help_text="From its launch until all subtasks of the new pipeline run; then the job is "
-        "taken back.",
+        help_text="From the launch of the new pipeline until all its subtasks run. If it is later, "
+        "the old one goes on.",
     )
     field_order = ("pipeline_kind", "pipeline_target", "parameters", "parallelism", "run_within_s")
 
