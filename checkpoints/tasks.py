@@ -3,7 +3,7 @@
 from celery import shared_task
 
 from checkpoints import ticks
-from checkpoints.operations import previews, returns, savepoints
+from checkpoints.operations import previews, returns, savepoints, upgrades
 from checkpoints.retention import discards, finalization
 from checkpoints.retention import sweep as retention_sweep
 from controlplane.base import clock
@@ -12,9 +12,9 @@ from controlplane.base.ticks import run_all
 
 @shared_task
 def tick() -> None:
-    """Trigger and expire the checkpoints that are due, of all jobs, and take back what is due."""
+    """Trigger and expire the checkpoints of all jobs, and carry their operations on."""
     clock.look()
-    run_all(ticks.tick_due, returns.return_due)
+    run_all(ticks.tick_due, upgrades.check_due, returns.launch_due, returns.return_due)
 
 
 @shared_task

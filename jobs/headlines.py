@@ -11,3 +11,11 @@ def headline(text: str) -> str:
         return ""
     line = lines[-1] if lines[0].startswith(_TRACEBACK) else lines[0]
     return line if len(line) <= LENGTH_MAX else line[: LENGTH_MAX - 1] + "…"
+
+
+def in_one_line(text: str) -> str:
+    """The first line of a cause, and the error behind it where that is a traceback."""
+    first, _, rest = text.strip().partition("\n")
+    if first.startswith(_TRACEBACK) or _TRACEBACK not in rest:
+        return headline(text)
+    return f"{headline(first)}: {headline(rest.strip().splitlines()[-1])}"

@@ -75,6 +75,7 @@ class OperationKind(models.TextChoices):
     STOP = "stop"  # With a savepoint.
     ROLLBACK = "rollback"
     RESCALE = "rescale"
+    UPGRADE = "upgrade"
     FORK = "fork"
     DISCARD = "discard"  # A savepoint is deleted.
     PREVIEW = "preview"  # The effects of a restore or a rollback.
@@ -100,7 +101,7 @@ class AttemptEnd(models.TextChoices):
 
     FAILED = "failed"
     FINISHED = "finished"
-    CANCELED = "canceled"  # A user asked for it: a cancellation, restart, rescale or rollback.
+    CANCELED = "canceled"  # A user asked for it: as by a cancellation, a restart or a rollback.
     SUSPENDED = "suspended"  # The control plane stopped; the job goes on when it is back.
 
 

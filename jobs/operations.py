@@ -21,6 +21,7 @@ from controlplane.accounts.models import User
 from controlplane.base import clock, logs, wakeups
 from controlplane.base.errors import Busy, KeyReused
 from jobs import job_events
+from jobs.headlines import in_one_line
 from jobs.models import (
     OPEN_OPERATIONS,
     Job,
@@ -60,6 +61,7 @@ _CHANGES = frozenset(
         OperationKind.STOP,
         OperationKind.ROLLBACK,
         OperationKind.RESCALE,
+        OperationKind.UPGRADE,
     }
 )
 _SAVES = frozenset({OperationKind.SAVEPOINT, OperationKind.FORK})
@@ -72,6 +74,7 @@ _WAITS_FOR: Mapping[OperationKind, frozenset[OperationKind]] = {
     OperationKind.STOP: _CHANGES | _SAVES | {OperationKind.SUBMIT},
     OperationKind.ROLLBACK: _CHANGES | _SAVES | {OperationKind.SUBMIT},
     OperationKind.RESCALE: _CHANGES | _SAVES | {OperationKind.SUBMIT},
+    OperationKind.UPGRADE: _CHANGES | _SAVES | {OperationKind.SUBMIT},
 }
 # An operation of the key's kind makes open ones of these kinds pointless.
 _OVERTAKES: Mapping[OperationKind, frozenset[OperationKind]] = {
@@ -81,6 +84,7 @@ _OVERTAKES: Mapping[OperationKind, frozenset[OperationKind]] = {
     OperationKind.RESTART: frozenset({OperationKind.CHECKPOINT}),
     OperationKind.ROLLBACK: frozenset({OperationKind.CHECKPOINT}),
     OperationKind.RESCALE: frozenset({OperationKind.CHECKPOINT}),
+    OperationKind.UPGRADE: frozenset({OperationKind.CHECKPOINT}),
 }
 _STARTS = (OperationKind.SUBMIT, OperationKind.RESTART)
 _PLANNED_ENDS = (OperationStatus.SUCCEEDED, OperationStatus.CANCELLED)
@@ -208,7 +212,8 @@ def cancel(operation: Operation, why: str) -> bool:
 def give_up(operation: Operation, status: OperationStatus, why: str) -> bool:
     """End an open operation from outside; the error names the savepoint that it took, if any.
 
-    One that is out of time and has changed its job does not end yet where the job is taken back.
+    One that is out of time and has changed its job does not end yet where the job is taken back,
+    nor does one whose savepoint may still stop the job.
     """
     if operation.progress is not None and operation.kind in _STEPPED:
         is_late = status is OperationStatus.EXPIRED
@@ -249,16 +254,29 @@ def fold(operation: Operation, event: OperationEvent) -> tuple[OperationCommand,
     operation.progress = to_wire(step.state)
     if operation.progress != progress:
         changed: dict[str, Any] = {"progress": operation.progress}
-        if _is_to_return(operation):  # It gets the usual time once more for that.
-            timeout = clock.milliseconds(settings.WEIR_OPERATION_TIMEOUT_MS)
-            changed["deadline_at"] = operation.deadline_at = clock.now() + timeout
+        if (timeout_ms := _time_for(operation, progress)) is not None:
+            operation.deadline_at = clock.now() + clock.milliseconds(timeout_ms)
+            changed["deadline_at"] = operation.deadline_at
         row.update(**changed)
         wakeups.on_commit(wakeups.job(operation.job_id))
     return step.commands
 
 
+def _time_for(operation: Operation, before: Mapping[str, Any]) -> float | None:
+    """The time that the step just begun has from now on; None: its operation's deadline stays."""
+    if _is_to_return(operation):  # It gets the usual time once more for that.
+        return float(settings.WEIR_OPERATION_TIMEOUT_MS)
+    phase = (operation.progress or {})["phase"]
+    if phase == before.get("phase") or phase != steps.Phase.RELAUNCHING:
+        return None
+    given_s = operation.parameters.get("run_within_s")
+    return None if given_s is None else given_s * 1_000
+
+
 def _is_to_return(operation: Operation) -> bool:
-    return (operation.progress or {}).get("phase") == steps.Phase.RETURN_DUE
+    progress = operation.progress or {}
+    is_late = progress.get("phase") == steps.Phase.SAVING and bool(progress.get("error"))
+    return is_late or progress.get("phase") == steps.Phase.RETURN_DUE
 
 
 def conclude(operation: Operation, command: Succeed | Fail) -> None:
@@ -272,7 +290,7 @@ def conclude(operation: Operation, command: Succeed | Fail) -> None:
 
 def _settle_steps(job: Job) -> None:
     """Fold the job's status into its operations with several steps."""
-    reached = JobReached(JobStatus(job.status), job.cause.partition("\n")[0])
+    reached = JobReached(JobStatus(job.status), in_one_line(job.cause))
     for operation in _under_way(job, *_STEPPED):
         for command in fold(operation, reached):
             # The status can only end an operation: the other steps follow from its savepoint, or

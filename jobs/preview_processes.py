@@ -56,6 +56,7 @@ logger = logging.getLogger(__name__)
 
 RUNNING_MAX = 2  # Operations at once on one machine; the others wait.
 TRIES_MAX = 2  # A lost operation is started once more.
+WAITING_MS = 60_000  # For a free process, beside the time for the answer itself.
 OUTPUTS_MAX = 8  # Processes of one operation.
 ANSWER_BYTES_MAX = 1 << 20
 NOTED_WITHIN_MS = 15_000  # From a claim to the note of the processes, which takes milliseconds.
@@ -64,6 +65,11 @@ _SAID_MAX = 4_000
 
 _T = TypeVar("_T")
 _children: list["subprocess.Popen[bytes]"] = []  # To be reaped, which only their parent can.
+
+
+def time_ms() -> int:
+    """The time that an operation has until its answer is there."""
+    return int(TRIES_MAX * settings.WEIR_PREVIEW_TIMEOUT_MS + WAITING_MS)
 
 
 def tick() -> None:

@@ -36,6 +36,8 @@ class Step(StrEnum):
     CANCEL = "cancel"
     LOSE = "lose"  # A silent driver.
     EXPIRE = "expire"  # An operation.
+    CHECK = "check"  # To take in the judgement on an upgrade's pipeline.
+    LAUNCH = "launch"  # To launch a job with its new pipeline.
     RETURN = "return"  # To take a job back after an operation.
     CHECKPOINT = "checkpoint"  # To trigger or to expire one.
     SETTLE = "settle"  # A checkpoint of a lost driver.

@@ -1,4 +1,4 @@
-"""The API of stop, rollback, rescale and fork, and of their previews and comparisons."""
+"""The API of stop, rollback, rescale, upgrade and fork, and of their previews and comparisons."""
 
 from typing import Any
 from uuid import UUID
@@ -6,7 +6,7 @@ from uuid import UUID
 from rest_framework.request import Request
 
 from checkpoints.api import requests
-from checkpoints.operations import previews
+from checkpoints.operations import previews, upgrades
 from checkpoints.operations import requests as operation_requests
 from controlplane.accounts.permissions import account
 from jobs.api.common import OperationActionView, action_schema
@@ -105,6 +105,44 @@ class RescaleView(OperationActionView):
         return operation_requests.rescale(
             account(request), self.job.pk, parallelism=given["parallelism"], key=key
         )
+
+
+@action_schema(
+    "upgrade_job",
+    "Upgrade a job to another pipeline",
+    examples={
+        "An uploaded script": {"pipeline": {"kind": "upload", "upload": "0" * 64}},
+        "A module, within a minute": {
+            "pipeline": {"kind": "module", "module": "shop.orders_v2"},
+            "run_within_s": 60,
+        },
+    },
+)
+class UpgradeView(OperationActionView):
+    """Goes on with another pipeline from a savepoint, and with the old one where it does not run.
+
+    A preview first checks the new pipeline against the newest checkpoint, in a process of its own:
+    where it could not restore the state, the operation fails before the job is touched. Then the
+    job is stopped with a savepoint and launched from it. The operation succeeds once the job runs
+    again; it fails once the job runs as before.
+    """
+
+    serializer_class = requests.UpgradeRequest
+
+    def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
+        """Ask the service for the operation."""
+        with in_words_of(given, "The job cannot be upgraded like this"):
+            return upgrades.upgrade(
+                account(request),
+                self.job.pk,
+                pipeline=pipeline_of(given),
+                parameters=given.get("parameters"),
+                secrets=given.get("secrets"),
+                parallelism=given.get("parallelism"),
+                allow_non_restored_state=given.get("allow_non_restored_state"),
+                run_within_s=given.get("run_within_s"),
+                key=key,
+            )
 
 
 @action_schema(

@@ -1,10 +1,11 @@
-"""Bodies of requests for savepoints, stops, rollbacks, rescales, forks and previews."""
+"""Bodies of requests for savepoints, stops, rollbacks, rescales, upgrades, forks and previews."""
 
 from typing import Any
 
 from rest_framework import serializers
 
 from checkpoints.catalog.savepoint_names import NOTE_LENGTH_MAX
+from checkpoints.operations.upgrades import RUN_WITHIN_S_MAX, RUN_WITHIN_S_MIN
 from controlplane.base.serializers import RequestSerializer
 from jobs.api.serializers import (
     PipelineRequest,
@@ -121,6 +122,29 @@ class RescaleRequest(RequestSerializer):
     """The parallelism that a job is to run with."""
 
     parallelism = _parallelism()
+
+
+class UpgradeRequest(RequestSerializer):
+    """The pipeline that a job goes on with; a field that is left out stays as it is."""
+
+    pipeline = PipelineRequest(
+        required=False, help_text="Without it, the job's own, read anew at the launch."
+    )
+    parameters = TextsField(required=False, help_text="Laid over those of the job.")
+    secrets = SecretsField(
+        required=False, help_text="Names of all its secrets, instead of those that it has."
+    )
+    parallelism = _parallelism(required=False)
+    allow_non_restored_state = serializers.BooleanField(required=False, help_text=_ALLOWS)
+    run_within_s = serializers.IntegerField(
+        required=False,
+        min_value=RUN_WITHIN_S_MIN,
+        max_value=RUN_WITHIN_S_MAX,
+        help_text=(
+            "Seconds from the launch of the new pipeline until all its subtasks run; else the job "
+            "goes on with the old one. Without it, the time of every operation."
+        ),
+    )
 
 
 class ForkRequest(_TargetRequest):

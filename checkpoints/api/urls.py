@@ -20,6 +20,7 @@ urlpatterns = [
     path(f"{_OF_JOB}/stop", going_back.StopView.as_view(), name="job-stop"),
     path(f"{_OF_JOB}/rollback", going_back.RollbackView.as_view(), name="job-rollback"),
     path(f"{_OF_JOB}/rescale", going_back.RescaleView.as_view(), name="job-rescale"),
+    path(f"{_OF_JOB}/upgrade", going_back.UpgradeView.as_view(), name="job-upgrade"),
     path(f"{_OF_JOB}/fork", going_back.ForkView.as_view(), name="job-fork"),
     path(f"{_OF_JOB}/previews", going_back.PreviewsView.as_view(), name="job-previews"),
     path(f"{_OF_JOB}/comparisons", going_back.ComparisonsView.as_view(), name="job-comparisons"),

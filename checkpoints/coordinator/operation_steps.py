@@ -12,7 +12,7 @@ from django.db import transaction
 
 from checkpoints.models import Savepoint
 from controlplane.base.errors import Refusal
-from jobs import operations, services
+from jobs import job_pipeline, operations, services
 from jobs.models import Job, Operation, OperationKind
 from jobs.submissions import Submission
 from weir.protocol.lifecycle import FailureReason
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 RELAUNCH_REASONS = {
     OperationKind.RESCALE: FailureReason.JOB_RESCALED,
     OperationKind.ROLLBACK: FailureReason.JOB_ROLLED_BACK,
+    OperationKind.UPGRADE: FailureReason.JOB_RESTARTED,
 }
 
 
@@ -70,22 +71,39 @@ def _relaunch(job: Job, operation: Operation, restore: str | None) -> None:
     given: dict[str, Any] = operation.parameters
     kind = OperationKind(operation.kind)
     if restore is not None:
-        number = given["checkpoint"]
-        rewinds = given["rewind_output"]
-        services.begin_with(job, services.Beginning(restore, job, number, rewinds_output=rewinds))
+        begin_with(job, operation, restore)
     if kind is OperationKind.RESCALE:
         job.options = {**job.options, "parallelism": given["parallelism"]}
-    if given.get("allow_non_restored_state") is not None:
+    if kind is OperationKind.UPGRADE:
+        job_pipeline.run(job, given["runs"])
+    elif given.get("allow_non_restored_state") is not None:
         allowed = given["allow_non_restored_state"]
         job.options = {**job.options, "allow_non_restored_state": allowed}
-    job.save(update_fields=["options", *services.BEGINNING_FIELDS])
+    job.save(update_fields=[*job_pipeline.FIELDS, *services.BEGINNING_FIELDS])
     what = {
         OperationKind.RESCALE: f"rescaled to {given.get('parallelism')}",
         OperationKind.ROLLBACK: f"rolled back to checkpoint {given.get('checkpoint')}",
+        OperationKind.UPGRADE: f"upgraded to {job.pipeline_target}",
     }[kind]
     logger.info("%s is %s", job.pk, what)
     by = services.name_of(operation.requested_by)
     services.relaunch(job, f"{what} by {by}", RELAUNCH_REASONS[kind])
+
+
+def begin_with(job: Job, operation: Operation, restore: str) -> None:
+    """Have the job's next driver restore this URI of an operation; the caller saves the job."""
+    given: dict[str, Any] = operation.parameters
+    # What an upgrade stopped committed no output after its savepoint, nor may its return leave any.
+    rewinds = given.get("rewind_output", True)
+    number = given.get("checkpoint") or _number_taken(operation)
+    services.begin_with(job, services.Beginning(restore, job, number, rewinds_output=rewinds))
+
+
+def _number_taken(operation: Operation) -> int:
+    """The number of the savepoint that an operation has taken."""
+    row = Savepoint.objects.select_related("checkpoint").get(operation=operation)
+    assert row.checkpoint is not None, "the savepoint has completed"
+    return row.checkpoint.number
 
 
 def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:
@@ -93,9 +111,7 @@ def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:
     given: dict[str, Any] = operation.parameters
     number = given["checkpoint"]
     if number is None:
-        row = Savepoint.objects.select_related("checkpoint").get(operation=operation)
-        assert row.checkpoint is not None  # It has just completed.
-        number = row.checkpoint.number
+        number = _number_taken(operation)
     beginning = services.Beginning(restore, job, number)
     try:
         with transaction.atomic():

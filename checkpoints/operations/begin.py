@@ -1,6 +1,6 @@
 """The first steps of an operation, in the transaction that accepts it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -16,7 +16,7 @@ from jobs.drivers import drivers
 from jobs.models import DesiredState, DriverStatus, Job, Operation, OperationKind
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import CheckpointRequested
-from weir.protocol.operations import Begun, Save
+from weir.protocol.operations import Begun, OperationCommand, Save
 
 
 def timeout_ms(job: Job) -> int:
@@ -63,7 +63,13 @@ def start(
         before=None if before is None else dict(before),
         after={"operation": str(operation.pk), **operation.parameters},
     )
-    commands = operations.fold(operation, Begun(is_running=runs(job)))
+    carry_out(job, operation, operations.fold(operation, Begun(is_running=runs(job))))
+    operation.refresh_from_db()  # It may have been refused at once.
+    return operation
+
+
+def carry_out(job: Job, operation: Operation, commands: Sequence[OperationCommand]) -> None:
+    """Execute the commands of an operation's first steps, which may request a savepoint."""
     for command in commands:
         if isinstance(command, Save):
             savepoint = Savepoint.objects.filter(operation=operation).first()
@@ -71,5 +77,3 @@ def start(
             asked = CheckpointRequested(str(operation.pk), command.kind, target)
             shell.pump(job, [asked], now_ms=clock.now_ms())
     operation_steps.carry_out(job, operation, [c for c in commands if not isinstance(c, Save)])
-    operation.refresh_from_db()  # It may have been refused at once.
-    return operation

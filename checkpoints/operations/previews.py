@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, Sum
 
@@ -41,7 +40,6 @@ LEASE_S = 60.0  # A preview that takes longer is retried: its worker was killed.
 TRIES_MAX = 2
 KEYS_MAX = 20
 COLUMN_LENGTH_MAX = 300
-WAITING_MS = 60_000  # For a free preview process, beside the time for the answer itself.
 
 
 def restore(
@@ -235,7 +233,7 @@ def _begin(
         given,
         key=key,
         mark=mark,
-        timeout_ms=preview_processes.TRIES_MAX * settings.WEIR_PREVIEW_TIMEOUT_MS + WAITING_MS,
+        timeout_ms=preview_processes.time_ms(),
     )
     record(
         actor,

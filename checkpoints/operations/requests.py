@@ -83,7 +83,7 @@ def rollback(
         if asked.repeated is not None:
             return asked.repeated
         job = asked.job
-        _check_relaunchable(job, "rolled back", _RELAUNCHABLE)
+        check_relaunchable(job, "rolled back", is_finished_too=True)
         target = restore_targets.chosen(job, checkpoint, savepoint)
         operation = operations.begin(
             job,
@@ -98,7 +98,7 @@ def rollback(
                 before=returns.before(job, goes_back=True),
             ),
         )
-        return begin.start(actor, job, operation, before=_where(job))
+        return begin.start(actor, job, operation, before=where(job))
 
 
 def rescale(
@@ -117,8 +117,7 @@ def rescale(
         if asked.repeated is not None:
             return asked.repeated
         job = asked.job
-        unfinished = tuple(s for s in _RELAUNCHABLE if s != JobStatus.FINISHED)
-        _check_relaunchable(job, "rescaled", unfinished)
+        check_relaunchable(job, "rescaled", is_finished_too=False)
         _check_parallelism(job, parallelism)
         operation = operations.begin(
             job,
@@ -132,7 +131,7 @@ def rescale(
                 steps.OperationKind.RESCALE, before=returns.before(job, goes_back=False)
             ),
         )
-        before = {**_where(job), "parallelism": job.options.get("parallelism")}
+        before = {**where(job), "parallelism": job.options.get("parallelism")}
         return begin.start(actor, job, operation, before=before)
 
 
@@ -251,7 +250,16 @@ def derived_submission(
     )
 
 
-def _check_relaunchable(job: Job, what: str, allowed: tuple[str, ...]) -> None:
+def check_relaunchable(job: Job, what: str, *, is_finished_too: bool) -> None:
+    """Refuse an operation that relaunches a job, while that is not possible.
+
+    Raises:
+        WrongState: The job is starting or being cancelled; or it has finished, unless that is
+            allowed.
+    """
+    allowed = _RELAUNCHABLE
+    if not is_finished_too:
+        allowed = tuple(s for s in _RELAUNCHABLE if s != JobStatus.FINISHED)
     is_cancelling = job.desired == DesiredState.CANCELED and not job.is_over
     if job.status in allowed and not is_cancelling:
         return
@@ -304,5 +312,6 @@ def _named(target: Restorable | None) -> dict[str, Any]:
     }
 
 
-def _where(job: Job) -> dict[str, Any]:
+def where(job: Job) -> dict[str, Any]:
+    """The job's status and what it restores, for the audit log."""
     return {"status": job.status, "restore": job.restore_uri}

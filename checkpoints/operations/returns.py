@@ -1,24 +1,26 @@
-"""The way back of operations that changed a job which then did not come to run.
+"""Launches of jobs by ticks: with the pipeline of an upgrade, and back to how they were.
 
-``weir.protocol.operations`` decides that a job is to be taken back; a tick does it here, in a
-transaction of its own, once the end of the failed job is settled.
+``weir.protocol.operations`` decides that a job that was stopped for its upgrade is to be launched,
+or that one which did not come to run with a change is to be taken back. A tick does it here, in a
+transaction of its own, once the end of the job is settled.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 
 from checkpoints.catalog import restore_targets
-from checkpoints.coordinator.operation_steps import RELAUNCH_REASONS
+from checkpoints.coordinator import operation_steps
 from controlplane.audit.models import record
 from controlplane.base import clock, logs
 from controlplane.base.errors import Refusal, WrongState
-from jobs import operations, services
+from jobs import job_pipeline, operations, services
 from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind
 from jobs.set_aside import Step, is_set_aside, setting_aside
-from weir.protocol.operations import Before, Phase, Return, ReturnTick
+from weir.protocol.operations import Before, LaunchTick, OperationCommand, Phase, Return
 
 logger = logging.getLogger(__name__)
 
@@ -39,38 +41,60 @@ def before(job: Job, *, goes_back: bool) -> Before | None:
 
 
 def return_due() -> int:
-    """Take back each job whose operation is due to; return their number."""
-    due = Operation.objects.filter(
-        status__in=OPEN_OPERATIONS, progress__phase=Phase.RETURN_DUE.value
-    ).exclude(is_set_aside(Step.RETURN, clock.now(), "job_id"))
+    """Take back each job whose operation is due; return their number."""
+    return on_each(Phase.RETURN_DUE, Step.RETURN, _take_back)
+
+
+def launch_due() -> int:
+    """Launch each job that was stopped to run another pipeline; return their number."""
+    return on_each(Phase.LAUNCH_DUE, Step.LAUNCH, _launch)
+
+
+def on_each(phase: Phase, step: Step, act: Callable[[Job, Operation], bool]) -> int:
+    """Act on each operation in a phase, under its job's lock; return for how many it was true.
+
+    One whose job another transaction has locked, or whose end is not settled, is left to the next
+    tick.
+    """
+    due = Operation.objects.filter(status__in=OPEN_OPERATIONS, progress__phase=phase.value)
+    due = due.exclude(is_set_aside(step, clock.now(), "job_id")).order_by("created_at")
     count = 0
-    for pk, job_id in list(due.order_by("created_at").values_list("pk", "job_id")[:CLAIMED_MAX]):
-        with logs.about(operation=str(pk)), setting_aside(Step.RETURN, job_id):
-            count += _take_back(pk, job_id)
+    for pk, job_id in list(due.values_list("pk", "job_id")[:CLAIMED_MAX]):
+        with logs.about(operation=str(pk)), setting_aside(step, job_id):
+            count += _act(pk, job_id, act)
     return count
 
 
-def _take_back(pk: UUID, job_id: str) -> bool:
+def _act(pk: UUID, job_id: str, act: Callable[[Job, Operation], bool]) -> bool:
     try:
         with transaction.atomic():
             locked = Job.objects.filter(pk=job_id).select_for_update(skip_locked=True, of=("self",))
             job = locked.first()
-            if job is None:
-                return False  # Another transaction has the job; the next tick tries again.
-            operation = Operation.objects.get(pk=pk)
-            commands = operations.fold(operation, ReturnTick())
-            for command in commands:
-                assert isinstance(command, Return)
-                _relaunch(job, operation, command)
-            return bool(commands)
+            return job is not None and act(job, Operation.objects.get(pk=pk))
     except WrongState as unsettled:
-        logger.info("%s is not taken back yet: %s", job_id, unsettled.detail)
+        logger.info("%s is not launched yet: %s", job_id, unsettled.detail)
         return False
+
+
+def _launch(job: Job, operation: Operation) -> bool:
+    commands = operations.fold(operation, LaunchTick())
+    operation_steps.carry_out(job, operation, commands)
+    return bool(commands)
+
+
+def _take_back(job: Job, operation: Operation) -> bool:
+    commands: tuple[OperationCommand, ...] = operations.fold(operation, LaunchTick())
+    for command in commands:
+        assert isinstance(command, Return)
+        _relaunch(job, operation, command)
+    return bool(commands)
 
 
 def _relaunch(job: Job, operation: Operation, command: Return) -> None:
     was = command.before
-    if was.checkpoint is not None:
+    if command.restore is not None:
+        operation_steps.begin_with(job, operation, command.restore)
+    elif was.checkpoint is not None:
         try:
             target = restore_targets.of_checkpoint(job, was.checkpoint)
         except Refusal as refused:
@@ -80,13 +104,19 @@ def _relaunch(job: Job, operation: Operation, command: Return) -> None:
         rewinds = operation.parameters["rewind_output"]
         beginning = services.Beginning(target.uri, job, target.number, rewinds_output=rewinds)
         services.begin_with(job, beginning)
-    changed = {name: getattr(was, name) for name in _OPTIONS}
-    kept = {name: value for name, value in job.options.items() if name not in _OPTIONS}
-    job.options = {**kept, **{name: value for name, value in changed.items() if value is not None}}
-    job.save(update_fields=["options", *services.BEGINNING_FIELDS])
     kind = OperationKind(operation.kind)
+    changed: dict[str, Any] = {name: getattr(was, name) for name in _OPTIONS}
+    if kind is OperationKind.UPGRADE:
+        changed = operation.parameters["was"]
+        job_pipeline.run(job, changed)
+    else:
+        kept = {name: value for name, value in job.options.items() if name not in _OPTIONS}
+        given = {name: value for name, value in changed.items() if value is not None}
+        job.options = {**kept, **given}
+    job.save(update_fields=[*job_pipeline.FIELDS, *services.BEGINNING_FIELDS])
     why = f"the {kind.value} did not come to run; taken back to how it was"
-    services.relaunch(job, f"{why}: {command.error}", RELAUNCH_REASONS[kind])
+    reason = operation_steps.RELAUNCH_REASONS[kind]
+    services.relaunch(job, f"{why}: {command.error}", reason)
     record(
         None,
         "job.return",

@@ -52,6 +52,7 @@ ACTIONS: Mapping[str, str] = {
     "job.set_recovery_target": "Changed the job’s recovery target",
     "job.stop": "Requested to stop the job",
     "job.submit": "Submitted the job",
+    "job.upgrade": "Requested an upgrade",
     "rule.change": "Changed the rule",
     "rule.create": "Created a rule",
     "rule.delete": "Deleted the rule",

@@ -104,6 +104,7 @@ OPERATION_KIND: Mapping[OperationKind, str] = {
     OperationKind.STOP: "Stop",
     OperationKind.ROLLBACK: "Rollback",
     OperationKind.RESCALE: "Rescale",
+    OperationKind.UPGRADE: "Upgrade",
     OperationKind.FORK: "Fork",
     OperationKind.DISCARD: "Delete savepoint",
     OperationKind.PREVIEW: "Preview",
@@ -112,8 +113,10 @@ OPERATION_KIND: Mapping[OperationKind, str] = {
 
 PHASE: Mapping[Phase, str] = {
     Phase.ACCEPTED: "about to begin",
+    Phase.CHECKING: "checking the new pipeline",
     Phase.SAVING: "taking a savepoint",
     Phase.ENDING: "savepoint taken, the job is ending",
+    Phase.LAUNCH_DUE: "the job has ended, and is about to be launched",
     Phase.RELAUNCHING: "a new driver is taking over",
     Phase.RETURN_DUE: "it did not come to run; the job is about to be taken back",
     Phase.RETURNING: "it did not come to run; the job is being taken back",

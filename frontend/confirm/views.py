@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, Savepoint
-from checkpoints.operations import previews, requests, savepoints
+from checkpoints.operations import previews, requests, savepoints, upgrades
 from checkpoints.retention import references
 from controlplane.accounts.models import Role
 from controlplane.base import clock
@@ -88,6 +88,13 @@ QUESTIONS = {
         form=forms.RescaleForm,
         act=requests.rescale,
         done="The job is being rescaled.",
+    ),
+    "upgrade": ConfirmedAction(
+        title="Upgrade {}?",
+        button="Upgrade {}",
+        form=forms.UpgradeForm,
+        act=upgrades.upgrade,
+        done="The new pipeline is being checked. The job has not been touched.",
     ),
     "fork": ConfirmedAction(
         title="Fork {}?",
@@ -388,7 +395,7 @@ def _initial(request: HttpRequest, job: Job, name: str) -> dict[str, Any]:
     return {name: value for name, value in initial.items() if value}
 
 
-_AFTER_PREVIEW = ("fork", "preview")
+_AFTER_PREVIEW = ("fork", "preview", "upgrade")
 
 
 def _previewed(job: Job, which: str) -> dict[str, Any]:
@@ -423,24 +430,39 @@ def _not_offered(form: forms.Form, target: str) -> str:
 def _next(operation: Operation) -> list[tuple[str, str]]:
     """Links to follow-up actions of an operation that has ended: text and address."""
     result, job_id = operation.result or {}, operation.job_id
+    if operation.kind == OperationKind.UPGRADE and (which := operation.parameters.get("preview")):
+        preview = ("Preview of the new pipeline", reverse("job-operation", args=[job_id, which]))
+        return [preview, *_after_success(operation)]
     if operation.kind in _OF_SAVEPOINTS and operation.ended_at is not None:
         links = [("Savepoints and lineage", reverse("job-savepoints", args=[job_id]))]
         if "savepoint" in result and operation.kind == OperationKind.SAVEPOINT:
             which = f"?savepoint={result['savepoint']}"
             links.insert(0, ("Fork from it", reverse("job-fork", args=[job_id]) + which))
         return links
-    if operation.status == OperationStatus.SUCCEEDED and operation.kind in _OF_ATTEMPTS:
-        return [("Attempts and downtime", reverse("job-recovery", args=[job_id]))]
+    if links := _after_success(operation):
+        return links
     if not result or operation.parameters.get("kind") != "restore":
         return []
     after = f"?preview={operation.pk}"
     changed = ("Change it and preview again", reverse("job-preview", args=[job_id]) + after)
     fork = ("Fork the job with this change", reverse("job-fork", args=[job_id]) + after)
-    return [fork, changed] if result.get("would_restore") else [changed]
+    upgrade = ("Upgrade the job to this", reverse("job-upgrade", args=[job_id]) + after)
+    return [upgrade, fork, changed] if result.get("would_restore") else [changed]
+
+
+def _after_success(operation: Operation) -> list[tuple[str, str]]:
+    if operation.status != OperationStatus.SUCCEEDED or operation.kind not in _OF_ATTEMPTS:
+        return []
+    return [("Attempts and downtime", reverse("job-recovery", args=[operation.job_id]))]
 
 
 _OF_SAVEPOINTS = (OperationKind.SAVEPOINT, OperationKind.STOP, OperationKind.DISCARD)
-_OF_ATTEMPTS = (OperationKind.ROLLBACK, OperationKind.RESCALE, OperationKind.RESTART)
+_OF_ATTEMPTS = (
+    OperationKind.ROLLBACK,
+    OperationKind.RESCALE,
+    OperationKind.UPGRADE,
+    OperationKind.RESTART,
+)
 
 
 def _to_operation(operation: Operation) -> HttpResponse:

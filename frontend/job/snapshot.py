@@ -226,6 +226,7 @@ _WAITING = {
     "stop": OperationKind.STOP,
     "rollback": OperationKind.ROLLBACK,
     "rescale": OperationKind.RESCALE,
+    "upgrade": OperationKind.UPGRADE,
 }
 
 
@@ -259,8 +260,11 @@ def _why_not(reasons: Json) -> Json:
     }
 
 
+_RELAUNCHES = ("rollback", "rescale", "upgrade")
+
+
 def _actions_by_state(job: Job) -> Json:
-    names = ("checkpoint", "cancel", "restart", "savepoint", "stop", "rollback", "rescale")
+    names = ("checkpoint", "cancel", "restart", "savepoint", "stop", *_RELAUNCHES)
     # Operations without effect on the job are possible in any state.
     always = {"fork": "", "preview": "", "compare": ""}
     if job.desired == DesiredState.CANCELED and not job.is_over:
@@ -271,7 +275,9 @@ def _actions_by_state(job: Job) -> Json:
         return dict.fromkeys(names, ended) | {"rollback": ""} | always
     if job.is_over:
         ended = "A restart resumes the job, from its newest completed checkpoint if it has one."
-        return dict.fromkeys(names, ended) | {"restart": "", "rollback": "", "rescale": ""} | always
+        return (
+            dict.fromkeys(names, ended) | {"restart": "", **dict.fromkeys(_RELAUNCHES, "")} | always
+        )
     if job.status == JobStatus.CANCELLING:
         reason = "The job is being cancelled."
         return dict.fromkeys(names, reason) | always
@@ -284,8 +290,7 @@ def _actions_by_state(job: Job) -> Json:
         "restart": "",
         "savepoint": taken,
         "stop": taken,
-        "rollback": going_back,
-        "rescale": going_back,
+        **dict.fromkeys(_RELAUNCHES, going_back),
         **always,
     }
 

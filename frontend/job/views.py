@@ -33,6 +33,7 @@ GOING_BACK = (
     ("savepoint", "Take a savepoint"),
     ("rollback", "Roll back"),
     ("rescale", "Rescale"),
+    ("upgrade", "Upgrade"),
     ("fork", "Fork"),
     ("preview", "Preview a change"),
     ("compare", "Compare"),
@@ -42,6 +43,7 @@ GOING_BACK = (
 MORE_ACTIONS = (
     ("rollback", "Roll back", "To a savepoint or an earlier checkpoint"),
     ("rescale", "Rescale", "Continue with another parallelism"),
+    ("upgrade", "Upgrade", "Continue with another pipeline"),
     ("fork", "Fork", "Start another job from this one's state"),
     ("preview", "Preview a change", "Check what a changed pipeline would restore"),
     ("compare", "Compare", "This job's output with another job's"),

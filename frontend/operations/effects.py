@@ -87,6 +87,31 @@ def _rescale(known: Known) -> list[str]:
     ]
 
 
+def _upgrade(known: Known) -> list[str]:
+    check = f"The new pipeline is checked against the newest checkpoint of {known.job} first; "
+    refused = "where it could not restore its state, the upgrade is refused and nothing happens."
+    if known.is_over:
+        goes_on = f"{known.job} resumes from that checkpoint, with the new pipeline."
+        back = ""
+    else:
+        goes_on = (
+            f"A savepoint of {known.job} is taken, the job ends with it, and a new driver runs the "
+            "new pipeline from there."
+        )
+        back = (
+            "If it does not come to run in its time, the job goes on with the old pipeline, from "
+            "the same savepoint."
+        )
+    return [
+        f"{check}{refused}",
+        goes_on,
+        _how_much(known),
+        _how_long(known),
+        back,
+        "The job keeps its id, its settings and its history.",
+    ]
+
+
 def _fork(known: Known) -> list[str]:
     return [
         f"A second job is submitted that starts with the state of {known.job}: from your choice "
@@ -129,6 +154,7 @@ _SAYS: Mapping[str, Callable[[Known], list[str]]] = {
     "savepoint": _savepoint,
     "stop": _stop,
     "rescale": _rescale,
+    "upgrade": _upgrade,
     "fork": _fork,
     "rollback": _rollback,
 }

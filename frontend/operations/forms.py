@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django import forms
+from django.conf import settings
 
+from checkpoints.operations.upgrades import RUN_WITHIN_S_MAX, RUN_WITHIN_S_MIN
 from controlplane.base.errors import Refusal
 from controlplane.base.formatting import interval
 from frontend.base.forms import ServiceForm
@@ -227,7 +229,7 @@ class RescaleForm(Form):
             ].help_text = f"The job’s parallelism is {self.job.slot_count:,} now."
 
 
-class ChangedForm(TargetForm):
+class ChangedForm(Form):
     """A changed version of a job."""
 
     parameters = TextsField("=")
@@ -301,7 +303,32 @@ class ChangedForm(TargetForm):
         }
 
 
-class ForkForm(ChangedForm):
+class UpgradeForm(ChangedForm):
+    """The pipeline that a job goes on with."""
+
+    run_within_s = forms.IntegerField(
+        label="Time to come to run (s)",
+        required=False,
+        min_value=RUN_WITHIN_S_MIN,
+        max_value=RUN_WITHIN_S_MAX,
+        help_text="From the launch of the new pipeline until all its subtasks run. If it is later, "
+        "the old one goes on.",
+    )
+    field_order = ("pipeline_kind", "pipeline_target", "parameters", "parallelism", "run_within_s")
+
+    def prepare(self, restorable: GroupedChoices) -> None:
+        """Show the job's own pipeline and the usual time in the help texts."""
+        super().prepare(restorable)
+        own = self.job.artifact_id or self.job.pipeline_target
+        self.fields["pipeline_kind"].choices = [
+            ("", f"{self.job.get_pipeline_kind_display()} {own}, read anew"),
+            *PipelineKind.choices,
+        ]
+        usual = interval(settings.WEIR_OPERATION_TIMEOUT_MS)
+        self.fields["run_within_s"].help_text += f" Left empty: {usual}."
+
+
+class ForkForm(ChangedForm, TargetForm):
     """A second job beside this one."""
 
     name = forms.CharField(label="Name of the new job", max_length=100)
@@ -331,7 +358,7 @@ class RecoveryTargetForm(Form):
     )
 
 
-class PreviewForm(ChangedForm):
+class PreviewForm(ChangedForm, TargetForm):
     """A changed pipeline and the checkpoint or savepoint that it would restore."""
 
     def arguments(self) -> dict[str, Any]:

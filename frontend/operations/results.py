@@ -1,6 +1,7 @@
 """Results of operations for their pages, above all of previews and comparisons. Pure."""
 
 import json
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from controlplane.base.formatting import (
     NOTHING,
     duration,
     event_time,
+    interval,
     listed,
     milliseconds_between,
     number,
@@ -98,10 +100,17 @@ def title(operation: Operation) -> str:
             kind = f"{kind} of a restore"
         case OperationKind.RESCALE, _ if "parallelism" in given:
             return f"{kind} to parallelism {given['parallelism']}"
+        case OperationKind.UPGRADE, _ if "runs" in given:
+            return f"{kind} to {_pipeline_name(given['runs'])}"
         case OperationKind.COMPARE, _ if "other" in given:
             return f"{kind} with {given['other']}"
     to = given.get("checkpoint")
     return f"{kind} to checkpoint {to:,}" if _goes_back(operation) and isinstance(to, int) else kind
+
+
+def _pipeline_name(pipeline: Mapping[str, Any]) -> str:
+    """A pipeline in short: its module, or the name of its file."""
+    return posixpath.basename(str(pipeline.get("pipeline_target") or "a pipeline"))
 
 
 def _goes_back(operation: Operation) -> bool:
@@ -129,12 +138,34 @@ def asked(operation: Operation) -> list[tuple[str, str]]:
             ("Secrets", ", ".join(given.get("secrets") or ())),
             ("Non-restored state", "allowed" if allows else None),
         ]
+    elif operation.kind == OperationKind.UPGRADE:
+        runs, was = given.get("runs") or {}, given.get("was") or {}
+        options = runs.get("options") or {}
+        within = given.get("run_within_s")
+        parameters = [
+            ("Pipeline", _pipeline_of(runs)),
+            ("Before", _pipeline_of(was)),
+            ("Parallelism", options.get("parallelism")),
+            (
+                "Parameters",
+                ", ".join(f"{k}={v}" for k, v in (options.get("parameters") or {}).items()),
+            ),
+            ("Secrets", ", ".join(options.get("secrets") or ())),
+            ("Non-restored state", "allowed" if options.get("allow_non_restored_state") else None),
+            ("Time to come to run", None if within is None else interval(within * 1_000)),
+        ]
     elif operation.kind == OperationKind.COMPARE:
         parameters = [
             ("Key", ", ".join(given.get("keys") or ())),
             ("Window", ", ".join(given.get("windows") or ())),
         ]
     return [(name, str(value)) for name, value in parameters if value]
+
+
+def _pipeline_of(pipeline: Mapping[str, Any]) -> str:
+    digest = str(pipeline.get("artifact_digest") or "")[:12]
+    named = (pipeline.get("pipeline_kind"), pipeline.get("pipeline_target"), digest)
+    return " ".join(filter(None, named))
 
 
 def as_form(operation: Operation, job: Job) -> dict[str, Any]:
@@ -213,6 +244,8 @@ def said(operation: Operation) -> str:
             return f"The job is running again {where}after {took}."
         case OperationKind.RESCALE:
             return f"The job is running with parallelism {given.get('parallelism')} after {took}."
+        case OperationKind.UPGRADE:
+            return f"The job is running {_pipeline_name(given.get('runs') or {})} after {took}."
         case OperationKind.RESTART | OperationKind.SUBMIT:
             return f"The job is running after {took}."
         case OperationKind.FORK:

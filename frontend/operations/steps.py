@@ -68,6 +68,8 @@ class Acknowledged:
 
 
 _SAVING = "A savepoint is taken"
+_CHECKING = "The new pipeline is checked against the newest checkpoint"
+_ENDING = "The job ends with it, and all its output is committed"
 _LAUNCHING = "The old driver ends, and a new one is launched"
 _RESTORING = "Subtasks are deployed and their state is restored"
 _RETURNING = "The job is taken back to how it was"
@@ -86,8 +88,9 @@ def operation_steps(operation: Operation, job_status: str) -> list[Step]:
     texts = _texts(operation)
     progress, has_failed = operation.progress or {}, operation.status != OperationStatus.SUCCEEDED
     if progress.get("error") and has_failed:
+        at = _late_at(operation, texts)
         return [
-            *_marked(texts, len(texts) - 1, StepState.FAILED),
+            *_marked(texts, at, StepState.FAILED, StepState.SKIPPED),
             _return_step(operation, progress),
         ]
     match operation.status:
@@ -130,6 +133,12 @@ def _texts(operation: Operation) -> list[str]:
             )
             taken = [] if relaunches_at_once else ["A checkpoint is taken"]
             return [*taken, _LAUNCHING, _RESTORING]
+        case OperationKind.UPGRADE:
+            checked = [_CHECKING] if progress.get("checks") else []
+            stops = progress.get("saved") or not (
+                progress.get("is_changed") or progress.get("before") is None
+            )
+            return [*checked, *([_SAVING, _ENDING] if stops else []), _LAUNCHING, _RESTORING]
         case OperationKind.FORK:
             taken = [] if progress.get("restore") else [_SAVING]
             return [*taken, "The new job is submitted"]
@@ -144,14 +153,38 @@ def _current(operation: Operation, job_status: str, texts: Sequence[str]) -> int
     )
     if relaunches:
         return len(texts) - (1 if job_status == JobStatus.INITIALIZING else 2)
+    if operation.kind == OperationKind.UPGRADE and phase in _OF_PHASE:
+        return texts.index(_OF_PHASE[Phase(phase)])
     return len(texts) - 1 if phase == Phase.ENDING else 0
+
+
+_OF_PHASE = {Phase.SAVING: _SAVING, Phase.ENDING: _ENDING, Phase.LAUNCH_DUE: _LAUNCHING}
+
+
+def _late_at(operation: Operation, texts: Sequence[str]) -> int:
+    """The step that failed or was late, so that the job is taken back."""
+    progress = operation.progress or {}
+    if operation.kind != OperationKind.UPGRADE or progress.get("is_changed"):
+        return len(texts) - 1
+    return texts.index(_ENDING if progress.get("saved") else _SAVING)
 
 
 def _stopped(operation: Operation, texts: Sequence[str]) -> int:
     """The step at which the operation ended; a savepoint or checkpoint taken before stays done."""
+    if operation.kind == OperationKind.UPGRADE:
+        return _upgrade_stopped(operation, texts)
     saved = (operation.progress or {}).get("saved")
     saves = texts[0].endswith("is taken")
     return 1 if saved and saves and len(texts) > 1 else 0
+
+
+def _upgrade_stopped(operation: Operation, texts: Sequence[str]) -> int:
+    progress = operation.progress or {}
+    if progress.get("is_changed"):
+        return len(texts) - 1
+    if progress.get("saved"):
+        return texts.index(_ENDING)
+    return 1 if progress.get("is_checked") else 0
 
 
 def _marked(

@@ -28,6 +28,7 @@ GOING_BACK = (
     ("rollback", "Roll back", "To a savepoint or an earlier checkpoint"),
     ("fork", "Fork", "Start another job from this one's state"),
     ("rescale", "Rescale", "Continue with another parallelism"),
+    ("upgrade", "Upgrade", "Continue with another pipeline"),
     ("preview", "Preview a change", "Check what a changed pipeline would restore"),
     ("compare", "Compare", "This job's output with that of its origin or of a fork"),
 )

@@ -59,6 +59,26 @@ TAKEN_BACK = OperationState(
     has_returned=True,
 )
 
+# An upgrade whose job is ending.
+UPGRADING = OperationState(
+    OperationKind.UPGRADE,
+    Phase.ENDING,
+    saved="/var/lib/weir/checkpoints/savepoints/flights/upgrade-20260301-120000-1a2b3c",
+    before=Before(),
+    checks=True,
+    is_checked=True,
+)
+UPGRADE = {
+    "runs": {
+        "pipeline_kind": "upload",
+        "pipeline_target": "flights_v2.py",
+        "artifact_digest": "1f" * 32,
+        "options": {"parallelism": 2, "parameters": {"tariff": "night"}},
+    },
+    "was": {"pipeline_kind": "module", "pipeline_target": "weir.examples.flights"},
+    "run_within_s": 120,
+}
+
 # What needs no rows.
 EMPTY_OVERVIEW = Shown("overview-empty", "/jobs/")
 LOGIN = Shown("login", "/login/")
@@ -130,6 +150,7 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         Shown("checkpoint-under-way", f"{at}checkpoints/{UNDER_WAY}/"),
         Shown("checkpoint-savepoint", f"{at}checkpoints/{savepoint.checkpoint.number}/"),
         *(Shown(f"ask-{name}", f"{at}{name}") for name in QUESTIONS),
+        Shown("upgrade", f"/jobs/{fork.pk}/upgrade"),
         Shown("savepoint-delete", f"{at}savepoints/{savepoint.pk}/delete"),
         Shown("savepoint-describe", f"{at}savepoints/{savepoint.pk}/describe"),
         *(Shown(f"operation-{name}", f"{at}operations/{o.pk}") for name, o in operations.items()),
@@ -305,6 +326,9 @@ def _operations(job: Job, fork: Job, by: User, directory: Path) -> dict[str, Ope
         ),
         "stopping": factories.operation(
             job, by, "rescale", "running", parameters={"parallelism": 4}
+        ),
+        "upgrading": factories.operation(
+            job, by, "upgrade", "running", parameters=UPGRADE, progress=to_wire(UPGRADING)
         ),
         "taken-back": factories.operation(
             job,

@@ -736,12 +736,19 @@ def phase_moves() -> set[Arrow]:
         operations.NotSaved("refused"),
         operations.OutOfTime("late"),
         operations.Overtaken("overtaken"),
-        operations.ReturnTick(),
+        operations.LaunchTick(),
+        operations.Checked(is_running=True),
+        operations.Checked(is_running=False),
+        operations.NotChecked("refused"),
         *(operations.JobReached(status) for status in JobStatus),
     ]
     left = [
-        operations.OperationState(kind, drains=drains, restore=restore, before=operations.Before())
-        for kind, drains, restore in product(operations.OperationKind, (False, True), (None, "uri"))
+        operations.OperationState(
+            kind, drains=drains, restore=restore, before=operations.Before(), checks=checks
+        )
+        for kind, drains, restore, checks in product(
+            operations.OperationKind, (False, True), (None, "uri"), (False, True)
+        )
     ]
     seen, moves = set(left), set[Arrow]()
     while left:

@@ -8,7 +8,7 @@ everything dies between any two steps. What an operation must leave behind is ch
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tests.simulation.cluster import STORAGE, FaultyStore
@@ -27,9 +27,13 @@ from weir.protocol.messages import (
     RecordCompleted,
 )
 from weir.protocol.operations import (
+    Before,
     Begun,
+    Checked,
     Fail,
     JobReached,
+    LaunchTick,
+    NotChecked,
     NotSaved,
     OperationCommand,
     OperationEvent,
@@ -38,6 +42,7 @@ from weir.protocol.operations import (
     OutOfTime,
     Phase,
     Relaunch,
+    Return,
     Save,
     Saved,
     SubmitFork,
@@ -50,7 +55,16 @@ from weir.storage.layout import JobLayout, savepoint_location
 from weir.storage.manifest import Manifest, load, verify
 
 # Of the steps that are followed by a fault, while there were fewer than ``FAULTS_MAX``.
-FAULT_SHARES = {Phase.SAVING: 0.25, Phase.ENDING: 0.5, Phase.RELAUNCHING: 0.5, Phase.DONE: 0.3}
+FAULT_SHARES = {
+    Phase.CHECKING: 0.1,
+    Phase.SAVING: 0.25,
+    Phase.ENDING: 0.5,
+    Phase.LAUNCH_DUE: 0.1,
+    Phase.RELAUNCHING: 0.5,
+    Phase.RETURN_DUE: 0.1,
+    Phase.RETURNING: 0.5,
+    Phase.DONE: 0.3,
+}
 FAULTS_MAX = 5
 STEP_FAULTS = ("driver", "kill", "slot_lost", "away", "two_drivers")
 LONGEST_MS = 20_000  # An operation that takes longer never ends.
@@ -65,8 +79,11 @@ class Operated(Protocol):
     def finished(self) -> str | None:
         """The job ended well: the savepoint of the stop that ended it; None: all was done."""
 
-    def relaunch(self, *, rescaled: bool) -> None:
+    def relaunch(self, *, rescaled: bool, returned: bool = False) -> None:
         """End the driver and start the next one; older ones may linger."""
+
+    def halt(self) -> None:
+        """End the driver; none follows, as of a program that raises before it has a job."""
 
     def fork(self, uri: str) -> None:
         """Submit another job that begins with this."""
@@ -85,6 +102,11 @@ class Operation:
     target: str | None = None  # Of the savepoint that it takes.
     is_taken: bool = False  # The target is in use.
     end: Succeed | Fail | None = None
+
+    def upgrades_from(self, uri: str) -> bool:
+        """Whether this is an upgrade that takes its savepoint there."""
+        is_upgrade = self.state.kind is OperationKind.UPGRADE
+        return is_upgrade and self.target == uri and not self.is_taken
 
 
 class SimulatedOperator:
@@ -163,6 +185,7 @@ class SimulatedOperator:
         if not self._job.is_done:
             kinds += [OperationKind.SAVEPOINT] * 2
             kinds += [OperationKind.STOP] * 2 + [OperationKind.RESCALE]
+            kinds += [OperationKind.UPGRADE] * 2
             kinds += [OperationKind.FORK] * (self.forks_wanted == 0)
         kind = rng.choice(kinds)
         if rng.random() < 0.6 and (self._changes_mind or self._abandoned()):
@@ -177,6 +200,8 @@ class SimulatedOperator:
         if restore is not None or kind is OperationKind.RESCALE:
             target, is_taken = None, False
         state = OperationState(kind, drains=rng.random() < 0.5, restore=restore)
+        if kind is OperationKind.UPGRADE:
+            state = replace(state, before=Before(), checks=rng.random() < 0.5)
         return Operation(name, state, self._control.now_ms, target, is_taken)
 
     def _somewhere(self) -> str | None:
@@ -207,6 +232,8 @@ class SimulatedOperator:
         self._note(f"{operation.name} begins: {operation.state}")
         is_running = self._control.state.plan is not None
         self._tell(operation, Begun(is_running))
+        if operation.state.phase is Phase.CHECKING:
+            self._later(lambda: self._check(operation))
         if self._rng.random() < 0.1:
             self._hurry(operation, self._rng.randint(1, 60))
 
@@ -214,9 +241,22 @@ class SimulatedOperator:
         self._happened["short deadline"] += 1
 
         def end() -> None:
-            self._tell(operation, OutOfTime("too slow"))
+            if not operation.state.error:  # Else its deadline has moved on.
+                self._tell(operation, OutOfTime("too slow"))
 
         self._events.after(deadline_ms * MS, lambda: self._control.when_there(end))
+
+    def _later(self, act: Callable[[], None]) -> None:
+        delay_ms = self._rng.randint(1, 15)
+        self._events.after(delay_ms * MS, lambda: self._control.when_there(act))
+
+    def _check(self, operation: Operation) -> None:
+        """The preview of an upgrade's pipeline has an answer."""
+        if self._rng.random() < 0.1:
+            self._happened["upgrade refused"] += 1
+            self._tell(operation, NotChecked("its state cannot be mapped"))
+        else:
+            self._tell(operation, Checked(self._control.state.plan is not None))
 
     def _delete_savepoint(self) -> None:
         state = self._control.state
@@ -303,6 +343,8 @@ class SimulatedOperator:
         if step.state.phase is not before.phase:
             self._note(f"{operation.name} is {step.state.phase}: {step.commands}")
             self._arm(f"{before.kind}.{step.state.phase}", FAULT_SHARES[step.state.phase])
+            if step.state.phase in (Phase.LAUNCH_DUE, Phase.RETURN_DUE):
+                self._later(lambda: self._tell(operation, LaunchTick()))
             if step.state.phase in (Phase.ENDING, Phase.RELAUNCHING) and self._rng.random() < 0.1:
                 self._hurry(operation, self._rng.randint(0, 10))
 
@@ -314,8 +356,20 @@ class SimulatedOperator:
                 if restore is not None:
                     self.restore = restore
                     self._restore_since = self._control.newest_attempt()
-                rescaled = operation.state.kind is OperationKind.RESCALE
-                self._job.relaunch(rescaled=rescaled)
+                self.stopped_with = None
+                kind = operation.state.kind
+                if kind is OperationKind.UPGRADE and self._rng.random() < 0.3:
+                    self._raises(operation)
+                    return
+                changes = kind in (OperationKind.RESCALE, OperationKind.UPGRADE)
+                self._job.relaunch(rescaled=changes)
+            case Return(_, _, restore):
+                self._happened["taken back"] += 1
+                if restore is not None:
+                    self.restore = restore
+                    self._restore_since = self._control.newest_attempt()
+                self.stopped_with = None
+                self._job.relaunch(rescaled=False, returned=operation.state.is_changed)
             case SubmitFork(restore):
                 self.forks_wanted += 1
                 self._job.fork(restore)
@@ -325,6 +379,13 @@ class SimulatedOperator:
                 operation.end = command
                 self._ended(operation, command)
 
+    def _raises(self, operation: Operation) -> None:
+        """The new pipeline of an upgrade raises before its job runs."""
+        self._happened["upgrade to what does not run"] += 1
+        self._job.halt()
+        self.status = JobStatus.FAILED
+        self._later(lambda: self._tell(operation, JobReached(JobStatus.FAILED, "it raised")))
+
     def _ended(self, operation: Operation, end: Succeed | Fail) -> None:
         kind, saved = operation.state.kind, operation.state.saved
         self._happened[f"{kind} {'succeeded' if isinstance(end, Succeed) else 'failed'}"] += 1
@@ -332,6 +393,8 @@ class SimulatedOperator:
             if saved not in end.error:
                 raise InvariantBroken(f"{operation.name} took {saved}, and says only: {end.error}")
             self._happened["failed with its savepoint kept"] += 1
+        if operation.state.has_returned:
+            self._happened["runs again as before"] += 1
         if operation.is_taken and saved is not None:
             raise InvariantBroken(f"{operation.name} took the place of another savepoint")
         if saved is not None:
@@ -360,8 +423,12 @@ class SimulatedOperator:
     # Ending and beginning.
 
     def stopped(self, uri: str) -> None:
-        """The job finished because of a stop: the operator will resume it."""
+        """The job finished because of a stop: the operator will resume it, or an upgrade."""
         self.stopped_with = uri
+        if upgrades := [o for o in self.operations if o.upgrades_from(uri)]:
+            if upgrades[0].end is not None:
+                raise InvariantBroken(f"{upgrades[0].name} has ended, and left the job stopped")
+            return  # A tick launches it.
         self._happened["stopped"] += 1
         delay_ms = self._rng.randint(1, 40)
         self._events.after(delay_ms * MS, lambda: self._control.when_there(self._resume))
@@ -402,6 +469,8 @@ class SimulatedOperator:
         """
         if open_ := [o for o in self.operations if o.end is None]:
             raise InvariantBroken(f"{open_[0].name} never ended: {open_[0].state}")
+        if self.stopped_with is not None:
+            raise InvariantBroken(f"the job was left stopped with {self.stopped_with}")
         for key, manifest in self._store.written.items():
             if key[0] != self._job.job_id or manifest.kind not in SAVEPOINT_KINDS:
                 continue

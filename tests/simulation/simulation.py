@@ -16,7 +16,7 @@ and at the end that the job finished, that its committed output is what the pipe
 (lost, duplicated and out of order counted apart), that running totals only grew, and that nothing
 is left over, nor any file in the storage but the job's own records.
 
-With ``operations`` an operator also stops, resumes, rolls back, rescales and forks the job
+With ``operations`` an operator also stops, resumes, rolls back, rescales, upgrades and forks it
 (``tests.simulation.operations``). Then it is checked as well that
 
 - every operation ends, once, and names the savepoint that it took;
@@ -260,6 +260,7 @@ class Simulation:
         self._notices: list[str] = []
         self.is_done = False
         self.operator: SimulatedOperator | None = None
+        self._graph_before: JobGraph  # What a job that is taken back runs.
         self._requested: dict[SimulatedCluster, CheckpointId] = {}  # What a driver was to restore.
         self._lines = Lines(self.job_id, self._store, self._clock)
         self._launching: set[SimulatedCluster] = set()  # Gone, and to be followed by another.
@@ -586,15 +587,26 @@ class Simulation:
                 other.crash()
         return None
 
-    def relaunch(self, *, rescaled: bool) -> None:
+    def relaunch(self, *, rescaled: bool, returned: bool = False) -> None:
         """End the driver and start the next one; the older may linger."""
         self._ended_by, self.is_done = None, False
         if rescaled:
-            self._graph = self._rescaled()
+            self._graph_before, self._graph = self._graph, self._rescaled()
+        elif returned:
+            self._graph = self._graph_before
+        self._launch_soon(self._newest)
+        self._end_driver()
+
+    def halt(self) -> None:
+        """End the driver; none follows, as of a program that raises before it has a job."""
+        self._graph_before = self._graph
+        self._ended_by, self.is_done = self._newest, False
+        self._end_driver()
+
+    def _end_driver(self) -> None:
         last = self._newest
         link = self._links[last]
         self.control_plane.lost(link)
-        self._launch_soon(last)
         if last.driver_alive:
             if self._rng.random() < 0.3:
                 link.fence()

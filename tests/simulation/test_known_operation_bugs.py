@@ -13,7 +13,8 @@ from weir.ids import CheckpointId
 from weir.jobmaster import restore_choice
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
 from weir.jobmaster.manifest_writer import ManifestWriter
-from weir.protocol import coordinator, retention
+from weir.protocol import coordinator, operations, retention
+from weir.protocol.lifecycle import JobStatus
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import CheckpointingStarted
 from weir.storage.layout import SAVEPOINT_MANIFEST
@@ -62,6 +63,31 @@ def test_a_savepoint_whose_own_manifest_comes_after_the_key_is_caught(
     monkeypatch.setattr(CheckpointRunner, "_manifest_settled", settled)
     failure = caught_at("a savepoint's own manifest comes after the key", show, operations=True)
     assert "/manifest is not there" in str(failure)
+
+
+def test_an_upgrade_that_forgets_the_stop_it_asked_for_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    """Its time is over while the savepoint is taken, which then ends the job for good."""
+    monkeypatch.setattr(operations, "_may_stop", lambda state: False)
+    failure = caught_at("an upgrade out of time forgets its stop", show, operations=True)
+    assert "left the job stopped" in str(failure)
+
+
+def test_an_upgrade_that_takes_its_old_pipeline_for_the_new_one_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    """The end of the job, which it asked for, counts as a run of the new pipeline."""
+    production = operations._reached
+
+    def reached(state: Any, status: JobStatus, cause: str) -> Any:
+        if state.phase is operations.Phase.ENDING and status is JobStatus.FINISHED:
+            return operations._succeed(state)
+        return production(state, status, cause)
+
+    monkeypatch.setattr(operations, "_reached", reached)
+    failure = caught_at("an upgrade succeeds with its stop", show, operations=True)
+    assert "left the job stopped" in str(failure)
 
 
 def test_files_that_are_not_put_back_are_caught(

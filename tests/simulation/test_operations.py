@@ -1,4 +1,4 @@
-"""Jobs that are stopped, rolled back, rescaled and forked while everything dies between two steps.
+"""Jobs that are stopped, rolled back, rescaled, upgraded, forked while all dies between two steps.
 
 ``python -m tests.simulation.simulation --operations SEED`` tells the story of one.
 """
@@ -23,6 +23,7 @@ STEPS = {
     OperationKind.RESCALE: {Phase.SAVING, Phase.RELAUNCHING, Phase.DONE},
     OperationKind.ROLLBACK: {Phase.RELAUNCHING, Phase.DONE},
     OperationKind.FORK: {Phase.SAVING, Phase.DONE},
+    OperationKind.UPGRADE: {Phase.SAVING, Phase.ENDING, Phase.RELAUNCHING, Phase.DONE},
 }
 
 outcomes: list[Outcome] = []
@@ -65,6 +66,10 @@ def test_operations_of_every_kind_succeeded_and_failed(capsys: pytest.CaptureFix
         "rolled forward again",
         "failed with its savepoint kept",
         "short deadline",
+        "upgrade refused",
+        "upgrade to what does not run",
+        "taken back",
+        "runs again as before",
         "stopped",
         "resumed",
     ],

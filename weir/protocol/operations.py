@@ -8,16 +8,23 @@ are stored together, or the event comes again, and a repeated event changes noth
     stop        SAVING ──> ENDING ──────────────────────> succeeded once the job FINISHED
     rescale    [SAVING ──>] RELAUNCHING ────────────────> succeeded once the job runs again
     rollback               RELAUNCHING ─────────────────> the same
+    upgrade    [CHECKING ──>] [SAVING ──> ENDING ──> LAUNCH_DUE ──>] RELAUNCHING ──> the same
     fork       [SAVING ──>] (the other job is submitted) > succeeded
 
-A rescale or rollback of a job that ran leaves it no worse: where the job does not come to run by
-the deadline, or fails, it is taken back to how it was, and only then the operation fails::
+A rescale, rollback or upgrade of a job that ran leaves it no worse: where the job does not come to
+run by the deadline, or fails, it is taken back to how it was, and only then the operation fails::
 
     RELAUNCHING ──> RETURN_DUE ──> RETURNING ──> failed, and the job runs again as before
 
 The way back begins with a tick of its own, since the end of a job is settled first. A job that runs
 after all before that tick has not failed: the operation succeeds. A user's cancellation is not
 undone.
+
+An upgrade is refused while CHECKING, before the job is touched, where a preview says that the new
+pipeline could not restore the job's state. Then the job is stopped with a savepoint, so that its
+old sinks commit all that they hold, and a tick launches the new pipeline from it. A stop that was
+requested cannot be recalled: an upgrade whose time is over while it is SAVING waits for the answer,
+and starts the job again if it was stopped.
 
 A savepoint that fails leaves the job as it is. One that was taken is kept even if a later step
 fails, and the error names it; so while an operation is SAVING, not even the end of the job ends it:
@@ -43,14 +50,17 @@ class OperationKind(StrEnum):
     RESCALE = "rescale"
     ROLLBACK = "rollback"
     FORK = "fork"
+    UPGRADE = "upgrade"
 
 
 class Phase(StrEnum):
     """The event that an operation under way waits for."""
 
     ACCEPTED = "accepted"  # To be begun.
+    CHECKING = "checking"  # The judgement on the new pipeline.
     SAVING = "saving"  # The checkpoint or savepoint that it requested.
     ENDING = "ending"  # The job's end.
+    LAUNCH_DUE = "launch_due"  # The tick that launches the job with its new pipeline.
     RELAUNCHING = "relaunching"  # The job to run again, under its next driver.
     RETURN_DUE = "return_due"  # The tick that takes the job back to how it was.
     RETURNING = "returning"  # The job to run again as it was.
@@ -80,6 +90,9 @@ class OperationState:
     before: Before | None = (
         None  # To take the job back to; None: it stays as the operation left it.
     )
+    checks: bool = False  # Upgrade: there is a checkpoint to check the new pipeline against.
+    is_checked: bool = False  # Upgrade: the new pipeline can restore the job's state.
+    is_changed: bool = False  # The job was relaunched with the change.
     error: str = ""  # Why the job is taken back.
     has_returned: bool = False  # The job runs again as it was.
 
@@ -92,6 +105,20 @@ class Begun:
     """The operation was accepted; ``is_running`` says whether the job runs."""
 
     is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The new pipeline can restore the job's state; ``is_running`` says whether the job runs."""
+
+    is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """The new pipeline cannot restore the job's state, or that could not be found out."""
+
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +158,20 @@ class Overtaken:
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnTick:
-    """A job that did not come to run with the change can be taken back now."""
+class LaunchTick:
+    """The job can be launched now: changed, or as it was if it did not come to run."""
 
 
 OperationEvent: TypeAlias = (
-    Begun | Saved | NotSaved | JobReached | OutOfTime | Overtaken | ReturnTick
+    Begun
+    | Checked
+    | NotChecked
+    | Saved
+    | NotSaved
+    | JobReached
+    | OutOfTime
+    | Overtaken
+    | LaunchTick
 )
 
 
@@ -162,10 +197,14 @@ class Relaunch:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """End the job's driver, and request its next one as before the operation."""
+    """End the job's driver, and request its next one as before the operation.
+
+    ``restore`` is the URI that the job restores; None: as ``before`` says.
+    """
 
     before: Before
     error: str
+    restore: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +255,25 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
     match event:
         case Begun(is_running):
             return _begin(state, is_running=is_running)
+        case Checked(is_running):
+            if state.phase is not Phase.CHECKING:
+                return OperationStep(state)
+            return _upgrade(replace(state, is_checked=True), is_running=is_running)
+        case NotChecked(error):
+            return _fail(state, error) if state.phase is Phase.CHECKING else OperationStep(state)
         case Saved(uri):
             return _saved(state, uri)
         case NotSaved(error):
             _check_saving(state)
-            return _fail(state, error)
+            return _fail(state, _after(state, error))
         case JobReached(status, cause):
             return _reached(state, status, cause)
         case OutOfTime(error):
             return _out_of_time(state, error)
         case Overtaken(error):
-            return _fail(state, f"{state.error}; {error}" if state.error else error)
-        case ReturnTick():
-            return _return(state)
+            return _fail(state, _after(state, error))
+        case LaunchTick():
+            return _launch(state)
         case _:
             assert_never(event)
 
@@ -236,7 +281,7 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
 def _begin(state: OperationState, *, is_running: bool) -> OperationStep:
     if state.phase is not Phase.ACCEPTED:
         return OperationStep(state)
-    if not is_running:
+    if not is_running and state.kind is not OperationKind.UPGRADE:
         state = replace(state, before=None)  # It can become no worse.
     match state.kind:
         case OperationKind.SAVEPOINT:
@@ -251,12 +296,22 @@ def _begin(state: OperationState, *, is_running: bool) -> OperationStep:
             return _save(state, CheckpointKind.CHECKPOINT)
         case OperationKind.RESCALE:
             return _relaunch(state, None)
+        case OperationKind.UPGRADE if state.checks:
+            return OperationStep(replace(state, phase=Phase.CHECKING))
+        case OperationKind.UPGRADE:
+            return _upgrade(state, is_running=is_running)
         case OperationKind.FORK if state.restore is not None:
             return _fork(state, state.restore)
         case OperationKind.FORK:
             return _save(state, CheckpointKind.SAVEPOINT)
         case _:
             assert_never(state.kind)
+
+
+def _upgrade(state: OperationState, *, is_running: bool) -> OperationStep:
+    if is_running:
+        return _save(state, CheckpointKind.STOP_SUSPEND)
+    return _relaunch(state, None)
 
 
 def _saved(state: OperationState, uri: str) -> OperationStep:
@@ -275,16 +330,32 @@ def _saved(state: OperationState, uri: str) -> OperationStep:
             return _succeed(state)
         case OperationKind.RESCALE if state.ended is None:
             return _relaunch(state, None)
+        case OperationKind.UPGRADE if state.ended is not JobStatus.CANCELED:
+            return _stopping(state)
         case _:
             assert state.ended is not None, f"a {state.kind} does not save"
             return _fail(state, _told(state.ended, state.cause))
 
 
+def _stopping(state: OperationState) -> OperationStep:
+    """The step of an upgrade whose savepoint is durable: the job has ended with it, or is to."""
+    if state.error:
+        return _return_due(state, state.error)
+    if state.ended is JobStatus.FAILED:
+        told = _told(state.ended, state.cause)
+        return _fail(state, told) if state.before is None else _return_due(state, told)
+    phase = Phase.ENDING if state.ended is None else Phase.LAUNCH_DUE
+    return OperationStep(replace(state, phase=phase))
+
+
 def _reached(state: OperationState, status: JobStatus, cause: str) -> OperationStep:
+    is_unchanged = state.kind is OperationKind.UPGRADE and not state.is_changed
     match state.phase, status:
+        case Phase.RETURN_DUE, JobStatus.RUNNING | JobStatus.FINISHED if is_unchanged:
+            return OperationStep(state)  # Its old pipeline, which was to end.
         case Phase.RELAUNCHING | Phase.RETURN_DUE, JobStatus.RUNNING | JobStatus.FINISHED:
             return _succeed(state)
-        case Phase.RELAUNCHING, JobStatus.FAILED if state.before is not None:
+        case Phase.RELAUNCHING | Phase.ENDING, JobStatus.FAILED if state.before is not None:
             return _return_due(state, _told(status, cause))
         case Phase.RETURN_DUE, JobStatus.FAILED:
             return OperationStep(state)
@@ -296,6 +367,10 @@ def _reached(state: OperationState, status: JobStatus, cause: str) -> OperationS
         case Phase.RETURNING, _ if status in _ENDS:
             ended = _told(status, cause)
             return _fail(state, f"{state.error}; it was started again as before, then {ended}")
+        case Phase.ENDING, JobStatus.FINISHED if state.kind is OperationKind.UPGRADE:
+            return OperationStep(replace(state, phase=Phase.LAUNCH_DUE))
+        case Phase.LAUNCH_DUE, JobStatus.FINISHED:
+            return OperationStep(state)
         case Phase.ENDING, JobStatus.FINISHED:
             return _succeed(state)
         case Phase.SAVING, _ if status in _ENDS and state.ended is None:
@@ -313,12 +388,15 @@ def _save(state: OperationState, kind: CheckpointKind) -> OperationStep:
 
 
 def _relaunch(state: OperationState, restore: str | None) -> OperationStep:
-    return OperationStep(replace(state, phase=Phase.RELAUNCHING), (Relaunch(restore),))
+    changed = replace(state, phase=Phase.RELAUNCHING, is_changed=True)
+    return OperationStep(changed, (Relaunch(restore),))
 
 
 def _out_of_time(state: OperationState, error: str) -> OperationStep:
     match state.phase:
-        case Phase.RELAUNCHING if state.before is not None:
+        case Phase.SAVING if _may_stop(state) and not state.error:
+            return OperationStep(replace(state, error=error))
+        case Phase.ENDING | Phase.LAUNCH_DUE | Phase.RELAUNCHING if state.before is not None:
             return _return_due(state, error)
         case Phase.RETURN_DUE:
             return _fail(state, f"{state.error}; the job could not be taken back to how it was")
@@ -326,17 +404,25 @@ def _out_of_time(state: OperationState, error: str) -> OperationStep:
             said = "it was started again as before, and does not run yet"
             return _fail(state, f"{state.error}; {said}")
         case _:
-            return _fail(state, error)
+            return _fail(state, _after(state, error))
+
+
+def _may_stop(state: OperationState) -> bool:
+    """Whether a savepoint that completes later would stop the job, and it is to run again then."""
+    return state.kind is OperationKind.UPGRADE and state.before is not None
 
 
 def _return_due(state: OperationState, error: str) -> OperationStep:
     return OperationStep(replace(state, phase=Phase.RETURN_DUE, error=error))
 
 
-def _return(state: OperationState) -> OperationStep:
+def _launch(state: OperationState) -> OperationStep:
+    if state.phase is Phase.LAUNCH_DUE:
+        return _relaunch(state, state.saved)
     if state.phase is not Phase.RETURN_DUE or state.before is None:
         return OperationStep(state)
-    command = Return(state.before, state.error)
+    restore = state.saved if state.kind is OperationKind.UPGRADE else None
+    command = Return(state.before, state.error, restore)
     return OperationStep(replace(state, phase=Phase.RETURNING), (command,))
 
 
@@ -355,6 +441,10 @@ def _fail(state: OperationState, error: str) -> OperationStep:
         what = "checkpoint" if state.kind is OperationKind.RESCALE else "savepoint"
         error = f"{error}; the {what} was taken and is kept: {state.saved}"
     return OperationStep(replace(state, phase=Phase.DONE), (Fail(error),))
+
+
+def _after(state: OperationState, error: str) -> str:
+    return f"{state.error}; {error}" if state.error else error
 
 
 def _told(status: JobStatus, cause: str) -> str:

@@ -64,6 +64,7 @@ TABLE = {
     ("POST", "jobs/{job_id}/savepoints"): "operator",
     ("POST", "jobs/{job_id}/stop"): "operator",
     ("GET", "jobs/{job_id}/subtasks"): "viewer",
+    ("POST", "jobs/{job_id}/upgrade"): "operator",
     ("GET", "me"): "viewer",
     ("GET", "operations"): "viewer",
     ("GET", "operations/{id}"): "viewer",

@@ -7,7 +7,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from checkpoints.models import Savepoint
-from checkpoints.operations import previews, requests, savepoints
+from checkpoints.operations import previews, requests, savepoints, upgrades
 from controlplane.accounts.models import User
 from controlplane.base.errors import Invalid
 from jobs.models import Job, Operation
@@ -183,6 +183,23 @@ EVERYTHING = {
             },
         ),
         ("rescale", (requests, "rescale"), {"parallelism": 4}, {"parallelism": 4}),
+        (
+            "upgrade",
+            (upgrades, "upgrade"),
+            {
+                "pipeline": {"kind": "upload", "upload": UPLOAD},
+                "parameters": {"tariff": "night"},
+                "run_within_s": 60,
+            },
+            {
+                "pipeline": Pipeline("upload", "", UPLOAD),
+                "parameters": {"tariff": "night"},
+                "secrets": None,
+                "parallelism": None,
+                "allow_non_restored_state": None,
+                "run_within_s": 60,
+            },
+        ),
         ("fork", (requests, "fork"), {"name": "trial"}, {"name": "trial", **EVERYTHING}),
         (
             "fork",
@@ -264,6 +281,9 @@ def test_a_request_becomes_a_call_of_its_service(
         ("rollback", {"savepoint": "first"}, {"savepoint"}),
         ("rescale", {}, {"parallelism"}),
         ("rescale", {"parallelism": 32_769}, {"parallelism"}),
+        ("upgrade", {"pipeline": {"kind": "module"}}, {"pipeline.module"}),
+        ("upgrade", {"run_within_s": 0}, {"run_within_s"}),
+        ("upgrade", {"restore": "/x"}, {"restore"}),
         ("fork", {}, {"name"}),
         ("fork", {"name": "a", "pipeline": {"kind": "module"}}, {"pipeline.module"}),
         ("previews", {"kind": "rescale", "checkpoint": 1}, {"kind"}),
@@ -315,6 +335,7 @@ def test_what_a_job_s_state_does_not_allow_is_refused(api: APIClient) -> None:
         ("stop", {}),
         ("rollback", {"checkpoint": 7}),
         ("rescale", {"parallelism": 3}),
+        ("upgrade", {}),
         ("fork", {"name": "trial"}),
     ):
         answer = api.post(f"{API}jobs/{job.pk}/{path}", body, format="json")

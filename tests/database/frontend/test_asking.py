@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from checkpoints.models import Savepoint
-from checkpoints.operations import previews, requests
+from checkpoints.operations import previews, requests, upgrades
 from controlplane.base import clock
 from controlplane.base.errors import Busy, Invalid
 from frontend.confirm import views
@@ -114,6 +114,8 @@ def test_a_page_asks_and_does_nothing_yet(operator: Client, job: Job, name: str)
         ("savepoint", "The complete state of all 18 subtasks of flights is written."),
         ("stop", "Then all its subtasks end"),
         ("rescale", "Its parallelism is 2 now."),
+        ("upgrade", "The new pipeline is checked against the newest checkpoint of flights first"),
+        ("upgrade", "the job goes on with the old pipeline, from the same savepoint"),
         ("fork", "flights goes on untouched, and commits its pending output itself"),
         ("rollback", "flights is not touched yet"),
     ],
@@ -132,6 +134,7 @@ def test_a_page_says_in_plain_words_what_will_happen(
         ("stop", JobStatus.FAILED, "A restart resumes the job"),
         ("rollback", JobStatus.INITIALIZING, "The job is starting."),
         ("rescale", JobStatus.CANCELLING, "The job is being cancelled."),
+        ("upgrade", JobStatus.FINISHED, "The job has finished."),
         ("rollback", JobStatus.RUNNING, "This job has no kept checkpoint or savepoint"),
         ("preview", JobStatus.RUNNING, "This job has no kept checkpoint or savepoint"),
         ("compare", JobStatus.RUNNING, "This job has no fork and is not one"),
@@ -220,6 +223,19 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
             },
         ),
         (
+            "upgrade",
+            (upgrades, "upgrade"),
+            {"pipeline_kind": "module", "pipeline_target": "a.b", "run_within_s": "90"},
+            {
+                "pipeline": Pipeline("module", "a.b"),
+                "parameters": None,
+                "secrets": None,
+                "parallelism": None,
+                "allow_non_restored_state": None,
+                "run_within_s": 90,
+            },
+        ),
+        (
             "preview",
             (previews, "restore"),
             {"target": "checkpoint:10", "parallelism": "3", "allow_non_restored_state": "on"},
@@ -275,6 +291,8 @@ def test_two_jobs_are_compared_only_where_they_are_related(
         ("savepoint", {"labels": "no colon"}),
         ("rescale", {"parallelism": "0"}),
         ("fork", {"name": "trial", "pipeline_target": "a.b"}),
+        ("upgrade", {"pipeline_kind": "script"}),
+        ("upgrade", {"run_within_s": "0"}),
         ("preview", {"target": "checkpoint:10", "pipeline_kind": "module"}),
         ("rollback", {"target": "checkpoint:999"}),
         ("fork", {"name": ""}),

@@ -240,6 +240,7 @@ FIELDS = {
     "job-rollback": ("target", "rewind_output", "key"),
     "job-rollback-confirmed": ("target", "rewind_output", "key"),
     "job-rescale": ("parallelism", "key"),
+    "job-upgrade": ("run_within_s", *_CHANGED),
     "job-fork": ("name", "recovery_target_s", *_CHANGED),
     "job-recovery-target": ("recovery_target_s", "key"),
     "job-preview": _CHANGED,

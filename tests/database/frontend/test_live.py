@@ -155,6 +155,7 @@ def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
     assert not value["actions"]["restart"]
 
 
+RELAUNCHES = ("rollback", "rescale", "upgrade")
 ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
 
 
@@ -163,13 +164,13 @@ ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
     [
         (
             JobStatus.RUNNING,
-            {"checkpoint", "cancel", "restart", "savepoint", "stop", "rollback", "rescale"},
+            {"checkpoint", "cancel", "restart", "savepoint", "stop", *RELAUNCHES},
         ),
         (JobStatus.INITIALIZING, {"cancel", "restart"}),
-        (JobStatus.RESTARTING, {"cancel", "restart", "rollback", "rescale"}),
+        (JobStatus.RESTARTING, {"cancel", "restart", *RELAUNCHES}),
         (JobStatus.CANCELLING, set()),
-        (JobStatus.FAILED, {"restart", "rollback", "rescale"}),
-        (JobStatus.CANCELED, {"restart", "rollback", "rescale"}),
+        (JobStatus.FAILED, {"restart", *RELAUNCHES}),
+        (JobStatus.CANCELED, {"restart", *RELAUNCHES}),
         (JobStatus.FINISHED, {"rollback"}),
     ],
 )

@@ -54,6 +54,58 @@ def states(kind: str, status: str, job: str = "running", **progress: Any) -> lis
             ["done", "failed", "failed"],
         ),
         (states("rollback", "succeeded", phase="done", error="late"), ["done", "done"]),
+        (
+            states("upgrade", "running", phase="checking", checks=True, before={}),
+            ["current", "ahead", "ahead", "ahead", "ahead"],
+        ),
+        (
+            states("upgrade", "running", phase="saving", checks=True, before={}),
+            ["done", "current", "ahead", "ahead", "ahead"],
+        ),
+        (
+            states("upgrade", "running", phase="ending", saved="/s", checks=True, before={}),
+            ["done", "done", "current", "ahead", "ahead"],
+        ),
+        (
+            states("upgrade", "running", phase="launch_due", saved="/s", checks=True, before={}),
+            ["done", "done", "done", "current", "ahead"],
+        ),
+        (
+            states(
+                *("upgrade", "running", "initializing"),
+                **{"phase": "relaunching", "saved": "/s", "is_changed": True, "before": {}},
+            ),
+            ["done", "done", "done", "current"],
+        ),
+        # A job that was over is not stopped.
+        (
+            states("upgrade", "running", "restarting", phase="relaunching", checks=True),
+            ["done", "current", "ahead"],
+        ),
+        (
+            states("upgrade", "failed", phase="done", checks=True, before={}),
+            ["failed", "skipped", "skipped", "skipped", "skipped"],
+        ),
+        (
+            states("upgrade", "failed", phase="done", checks=True, is_checked=True, before={}),
+            ["done", "failed", "skipped", "skipped", "skipped"],
+        ),
+        (
+            states(
+                *("upgrade", "failed"),
+                **{"phase": "done", "saved": "/s", "is_changed": True, "before": {}},
+                **{"error": "it raised", "has_returned": True},
+            ),
+            ["done", "done", "done", "failed", "done"],
+        ),
+        (
+            states("upgrade", "running", phase="saving", error="late", before={}),
+            ["failed", "skipped", "skipped", "skipped", "current"],
+        ),
+        (
+            states("upgrade", "running", phase="returning", saved="/s", error="late", before={}),
+            ["done", "failed", "skipped", "skipped", "current"],
+        ),
         (states("fork", "running", phase="saving"), ["current", "ahead"]),
         (states("fork", "succeeded", phase="done", restore="/s"), ["done"]),
         (states("preview", "running", until="2026", tries=1), ["current"]),

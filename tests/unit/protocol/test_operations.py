@@ -15,8 +15,11 @@ from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
 from weir.protocol.operations import (
     Before,
     Begun,
+    Checked,
     Fail,
     JobReached,
+    LaunchTick,
+    NotChecked,
     NotSaved,
     OperationCommand,
     OperationEvent,
@@ -27,7 +30,6 @@ from weir.protocol.operations import (
     Phase,
     Relaunch,
     Return,
-    ReturnTick,
     Save,
     Saved,
     SubmitFork,
@@ -50,7 +52,13 @@ FORK = OperationState(OperationKind.FORK)
 FORK_OF = OperationState(OperationKind.FORK, restore=OLDER)
 WAS = Before(parallelism=2, checkpoint=7)
 RESCALE_BACK, ROLLBACK_BACK = replace(RESCALE, before=WAS), replace(ROLLBACK, before=WAS)
-KINDS = (SAVEPOINT, SUSPEND, DRAIN, RESCALE, ROLLBACK, FORK, FORK_OF, RESCALE_BACK, ROLLBACK_BACK)
+UPGRADE = OperationState(OperationKind.UPGRADE, before=WAS)
+CHECKED_UPGRADE = replace(UPGRADE, checks=True)
+UPGRADES = (UPGRADE, CHECKED_UPGRADE)
+KINDS = (
+    *(SAVEPOINT, SUSPEND, DRAIN, RESCALE, ROLLBACK, FORK, FORK_OF),
+    *(RESCALE_BACK, ROLLBACK_BACK, *UPGRADES),
+)
 
 Commands: TypeAlias = tuple[OperationCommand, ...]
 
@@ -68,6 +76,10 @@ RUNS, IDLES = Begun(is_running=True), Begun(is_running=False)
 RAN, FINISHED = JobReached(JobStatus.RUNNING), JobReached(JobStatus.FINISHED)
 FAILED, CANCELED = (JobReached(s, "it hurt") for s in (JobStatus.FAILED, JobStatus.CANCELED))
 HURT = "the job is failed: it hurt"
+CAN_RUN, CAN_IDLE = Checked(is_running=True), Checked(is_running=False)
+STOPPED = [RUNS, Saved(URI), FINISHED]
+STOP = Save(CheckpointKind.STOP_SUSPEND)
+BACK = Return(WAS, HURT, URI)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +104,12 @@ HURT = "the job is failed: it hurt"
         (ROLLBACK_BACK, [RUNS, RAN], [Relaunch(OLDER), Succeed(None)]),
         (
             ROLLBACK_BACK,
-            [RUNS, FAILED, ReturnTick(), RAN],
+            [RUNS, FAILED, LaunchTick(), RAN],
             [Relaunch(OLDER), Return(WAS, HURT), Fail(f"{HURT}; the job runs again as before")],
         ),
         (
             ROLLBACK_BACK,
-            [RUNS, OutOfTime("late"), ReturnTick(), FAILED],
+            [RUNS, OutOfTime("late"), LaunchTick(), FAILED],
             [
                 Relaunch(OLDER),
                 Return(WAS, "late"),
@@ -122,6 +134,50 @@ HURT = "the job is failed: it hurt"
             [Save(CheckpointKind.SAVEPOINT), SubmitFork(URI), Succeed(URI)],
         ),
         (FORK_OF, [IDLES], [SubmitFork(OLDER), Succeed(None)]),
+        (UPGRADE, [*STOPPED, LaunchTick(), RAN], [STOP, Relaunch(URI), Succeed(URI)]),
+        (UPGRADE, [IDLES, RAN], [Relaunch(None), Succeed(None)]),
+        (replace(UPGRADE, before=None), [IDLES, FAILED], [Relaunch(None), Fail(HURT)]),
+        (CHECKED_UPGRADE, [RUNS, NotChecked("no")], [Fail("no")]),
+        (CHECKED_UPGRADE, [RUNS, FINISHED], [Fail("the job is finished")]),
+        (CHECKED_UPGRADE, [RUNS, CAN_IDLE, RAN], [Relaunch(None), Succeed(None)]),
+        (CHECKED_UPGRADE, [RUNS, CAN_RUN, NotSaved("declined")], [STOP, Fail("declined")]),
+        # Its own end comes before the answer that its savepoint is durable.
+        (
+            UPGRADE,
+            [RUNS, FINISHED, Saved(URI), LaunchTick(), RAN],
+            [STOP, Relaunch(URI), Succeed(URI)],
+        ),
+        (
+            UPGRADE,
+            [*STOPPED, LaunchTick(), FAILED, LaunchTick(), RAN],
+            [STOP, Relaunch(URI), BACK, Fail(f"{HURT}; the job runs again as before{KEPT}")],
+        ),
+        # The old pipeline fails while it ends, and is started again.
+        (
+            UPGRADE,
+            [RUNS, Saved(URI), FAILED, LaunchTick(), RAN],
+            [STOP, BACK, Fail(f"{HURT}; the job runs again as before{KEPT}")],
+        ),
+        # The old pipeline, of which another attempt ends with the savepoint, is not the new one.
+        (
+            UPGRADE,
+            [RUNS, Saved(URI), OutOfTime("late"), RAN, FINISHED, LaunchTick(), RAN],
+            [STOP, Return(WAS, "late", URI), Fail(f"late; the job runs again as before{KEPT}")],
+        ),
+        # A stop cannot be recalled: its savepoint may complete after the upgrade's time.
+        (
+            UPGRADE,
+            [RUNS, OutOfTime("late"), Saved(URI), LaunchTick(), RAN],
+            [STOP, Return(WAS, "late", URI), Fail(f"late; the job runs again as before{KEPT}")],
+        ),
+        (UPGRADE, [RUNS, OutOfTime("late"), NotSaved("no")], [STOP, Fail("late; no")]),
+        (UPGRADE, [RUNS, OutOfTime("late"), OutOfTime("later")], [STOP, Fail("late; later")]),
+        (
+            UPGRADE,
+            [*STOPPED, OutOfTime("late"), LaunchTick(), RAN],
+            [STOP, Return(WAS, "late", URI), Fail(f"late; the job runs again as before{KEPT}")],
+        ),
+        (UPGRADE, [RUNS, Saved(URI), Overtaken("by it")], [STOP, Fail(f"by it{KEPT}")]),
     ],
 )
 def test_the_way_of_every_kind(
@@ -139,8 +195,19 @@ for _state in KINDS:
     _name = f"{_state.kind}{'-drain' * _state.drains}{'-of' * (_state is FORK_OF)}"
     _name += "-back" * (_state.before is not None)
     _WAYS[_name, "accepted"] = _state, []
-    if _state not in (ROLLBACK, FORK_OF, ROLLBACK_BACK):
+    if _state not in (ROLLBACK, FORK_OF, ROLLBACK_BACK, *UPGRADES):
         _WAYS[_name, "saving"] = _state, [RUNS]
+    if _state in UPGRADES:
+        _begins: list[OperationEvent] = [RUNS]
+        if _state is CHECKED_UPGRADE:
+            _name += "-checked"
+            _WAYS[_name, "accepted"] = _state, []
+            _WAYS[_name, "checking"] = _state, [RUNS]
+            _begins = [RUNS, CAN_RUN]
+        _WAYS[_name, "saving"] = _state, _begins
+        _WAYS[_name, "ending"] = _state, [*_begins, Saved(URI)]
+        _WAYS[_name, "launch_due"] = _state, [*_begins, Saved(URI), FINISHED]
+        _WAYS[_name, "relaunching"] = _state, [*_begins, Saved(URI), FINISHED, LaunchTick()]
     if _state in (SUSPEND, DRAIN):
         _WAYS[_name, "ending"] = _state, [RUNS, Saved(URI)]
     if _state in (RESCALE, RESCALE_BACK):
@@ -150,11 +217,11 @@ for _state in KINDS:
     if _state.before is not None:
         _launched = _WAYS[_name, "relaunching"][1]
         _WAYS[_name, "return_due"] = _state, [*_launched, FAILED]
-        _WAYS[_name, "returning"] = _state, [*_launched, FAILED, ReturnTick()]
+        _WAYS[_name, "returning"] = _state, [*_launched, FAILED, LaunchTick()]
     _WAYS[_name, "done"] = _state, [OutOfTime("late")]
 EVENTS: list[OperationEvent] = [
     *(RUNS, IDLES, Saved(URI), Saved("another"), NotSaved("no"), OutOfTime("late")),
-    *(Overtaken("overtaken"), ReturnTick()),
+    *(Overtaken("overtaken"), LaunchTick(), CAN_RUN, CAN_IDLE, NotChecked("no")),
     *(JobReached(status, "it hurt") for status in JobStatus),
 ]
 
@@ -190,7 +257,13 @@ def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Comm
             return _returned(state, event, kept)
         case Phase.RELAUNCHING, (OutOfTime() | JobReached(JobStatus.FAILED)) if state.before:
             return Phase.RETURN_DUE, ()
-        case _, ReturnTick():
+        case (Phase.CHECKING | Phase.SAVING | Phase.ENDING | Phase.LAUNCH_DUE, _) if (
+            step := _upgrading(state, event)
+        ):
+            return step
+        case _, Checked() | NotChecked():
+            return state.phase, ()
+        case _, LaunchTick():
             return state.phase, ()
         case _, OutOfTime(error) | Overtaken(error):
             return Phase.DONE, (Fail(f"{error}{kept}"),)
@@ -210,7 +283,7 @@ def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Comm
         case Phase.RELAUNCHING, JobReached(JobStatus.FINISHED | JobStatus.RUNNING):
             return Phase.DONE, (Succeed(state.saved),)
         case (
-            Phase.ACCEPTED | Phase.ENDING | Phase.RELAUNCHING,
+            Phase.ACCEPTED | Phase.CHECKING | Phase.ENDING | Phase.LAUNCH_DUE | Phase.RELAUNCHING,
             JobReached(status, cause),
         ) if status in ENDS:
             return Phase.DONE, (Fail(f"the job is {status}: {cause}{kept}"),)
@@ -218,11 +291,38 @@ def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Comm
             return state.phase, ()
 
 
+def _upgrading(state: OperationState, event: OperationEvent) -> tuple[Phase, Commands] | None:
+    """The steps that only an upgrade has; None for those that others have as well."""
+    if state.kind is not OperationKind.UPGRADE:
+        return None
+    match state.phase, event:
+        case Phase.CHECKING, Checked(is_running):
+            return (Phase.SAVING, (STOP,)) if is_running else (Phase.RELAUNCHING, (Relaunch(None),))
+        case Phase.CHECKING, NotChecked(error):
+            return Phase.DONE, (Fail(error),)
+        case Phase.SAVING, Saved():
+            return Phase.ENDING, ()
+        case Phase.SAVING, OutOfTime():
+            return Phase.SAVING, ()
+        case Phase.ENDING, JobReached(JobStatus.FINISHED):
+            return Phase.LAUNCH_DUE, ()
+        case Phase.LAUNCH_DUE, JobReached(JobStatus.FINISHED):
+            return Phase.LAUNCH_DUE, ()
+        case Phase.LAUNCH_DUE, LaunchTick():
+            return Phase.RELAUNCHING, (Relaunch(URI),)
+        case Phase.ENDING | Phase.LAUNCH_DUE, OutOfTime():
+            return Phase.RETURN_DUE, ()
+        case Phase.ENDING, JobReached(JobStatus.FAILED):
+            return Phase.RETURN_DUE, ()
+    return None
+
+
 def _returned(state: OperationState, event: OperationEvent, kept: str) -> tuple[Phase, Commands]:
     is_due = state.phase is Phase.RETURN_DUE
     match event:
-        case ReturnTick() if is_due:
-            return Phase.RETURNING, (Return(WAS, HURT),)
+        case LaunchTick() if is_due:
+            back = BACK if state.kind is OperationKind.UPGRADE else Return(WAS, HURT)
+            return Phase.RETURNING, (back,)
         case JobReached(JobStatus.RUNNING | JobStatus.FINISHED) if is_due:
             return Phase.DONE, (Succeed(state.saved),)
         case JobReached(JobStatus.RUNNING):
@@ -247,13 +347,16 @@ def _begun(state: OperationState, *, is_running: bool) -> tuple[Phase, Commands]
         return Phase.DONE, (SubmitFork(OLDER), Succeed(None))
     if state in (ROLLBACK, ROLLBACK_BACK):
         return Phase.RELAUNCHING, (Relaunch(OLDER),)
-    if state.kind is OperationKind.RESCALE and not is_running:
+    if state == CHECKED_UPGRADE:
+        return Phase.CHECKING, ()
+    if state.kind in (OperationKind.RESCALE, OperationKind.UPGRADE) and not is_running:
         return Phase.RELAUNCHING, (Relaunch(None),)
     kinds = {
         OperationKind.STOP: CheckpointKind.STOP_DRAIN
         if state.drains
         else CheckpointKind.STOP_SUSPEND,
         OperationKind.RESCALE: CheckpointKind.CHECKPOINT,
+        OperationKind.UPGRADE: CheckpointKind.STOP_SUSPEND,
     }
     return Phase.SAVING, (Save(kinds.get(state.kind, CheckpointKind.SAVEPOINT)),)
 
@@ -304,7 +407,7 @@ def test_in_any_case_an_operation_ends_once_and_says_everything_once(
     state: OperationState, events: list[OperationEvent]
 ) -> None:
     commands: list[OperationCommand] = []
-    for event in [*events, OutOfTime("late")]:
+    for event in [*events, OutOfTime("late"), OutOfTime("late again")]:
         for _ in range(2):  # Everything may come again.
             try:
                 step = advance(state, event)
