@@ -1,3 +1,4 @@
+from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import migrations, models
 
 KINDS = [
@@ -27,7 +28,7 @@ class Migration(migrations.Migration):
             name="kind",
             field=models.CharField(choices=KINDS, max_length=16),
         ),
-        migrations.AddConstraint(
+        AddConstraintNotValid(
             model_name="operation",
             constraint=models.CheckConstraint(
                 condition=models.Q(("kind__in", [kind for kind, _ in KINDS])),

@@ -1024,7 +1024,7 @@ BROKEN = {
     "a subcommand": ("```bash\nweir start pipeline.py\n```", "invalid choice"),
     "an option": ("```bash\nweir run pipeline.py --workers 2\n```", "unrecognized arguments"),
     "a target": ("```bash\nmake tests\n```", "no target tests"),
-    "a variable of make": ("```bash\nmake fuzz MINUTES=1\n```", "does not know MINUTES=1"),
+    "a variable of make": ("```bash\nmake fuzz HOURS=1\n```", "does not know HOURS=1"),
     "a command of manage.py": ("```bash\npython manage.py weir_down\n```", "no command"),
     "an option of manage.py": ("```bash\npython manage.py weir_user a --role x\n```", "role"),
     "a service": ("```bash\ndocker compose up webs\n```", "no service webs"),

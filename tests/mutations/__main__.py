@@ -2,11 +2,13 @@
 
 Each is tried in a copy of the tree, one after the other, with the tests that the list names for its
 file; the first one that fails has noticed it. Given texts choose the mutants whose file contains
-one of them. A run over all of them writes ``docs/mutations.md``. The exit code is 1 if less than 95
-of a hundred were noticed.
+one of them. Outcomes are kept in ``build/mutations.json``; once all are known ``docs/mutations.md``
+is written. The exit code is 1 if less than 95 of a hundred were noticed.
 """
 
 import argparse
+import html
+import json
 import os
 import re
 import shutil
@@ -24,6 +26,7 @@ from tests.mutations.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "docs" / "mutations.md"
+KEPT = ROOT / "build" / "mutations.json"
 NOTICED_AT_LEAST = 0.95
 SEEDS = "100"  # Of the simulations among the tests.
 PATIENCE_S = 1_200  # A mutant that makes tests hang is noticed as well.
@@ -37,7 +40,7 @@ class Outcome:
 
     mutant: Mutant
     noticed_by: str  # A test; empty: none.
-    seconds: float
+    seconds: float = 0.0
 
 
 def attempt(mutant: Mutant, tree: Path) -> Outcome:
@@ -101,18 +104,30 @@ def attempt_all(mutants: Sequence[Mutant], workers: int) -> list[Outcome]:
             return list(pool.map(on_some_tree, mutants))
 
 
+def keep(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """All outcomes that are known, these among them, in the list's order."""
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    known |= {_key(outcome.mutant): outcome.noticed_by for outcome in outcomes}
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps(known, indent=1))
+    return [Outcome(one, known[_key(one)]) for one in MUTANTS if _key(one) in known]
+
+
+def _key(mutant: Mutant) -> str:
+    return f"{mutant.file}: {mutant.before} -> {mutant.after}"
+
+
 def report(outcomes: Sequence[Outcome]) -> str:
     """The page of the documentation."""
     noticed = sum(1 for outcome in outcomes if outcome.noticed_by)
     lines = [
         "# Planted bugs",
         "",
-        f"{len(outcomes)} bugs were planted one at a time, each in one line; tests noticed "
-        f"{noticed}. `python -m tests.mutations`",
-        "repeats it and writes this page. The list is `tests/mutations/mutants.py`: lines where a",
-        "slip would lose, double or reorder records, delete what is needed, let in what must stay",
-        "out, or show what is not true. Bugs in the protocol that only a simulated run can show",
-        "are planted by `tests/simulation/test_known_*.py`.",
+        f"{len(outcomes)} bugs were planted one at a time, each in one line; {noticed} were noticed.",
+        "`python -m tests.mutations` tries them again and writes this page. Their list is",
+        "`tests/mutations/mutants.py`: lines where a slip would lose, double or reorder records,",
+        "delete what is needed, let in what must stay out, or show what is not true. Bugs in the",
+        "protocol that only a simulated run can show are planted in `tests/simulation`.",
         "",
         "| File | Line | With the bug | Noticed by |",
         "|---|---|---|---|",
@@ -126,7 +141,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('|', chr(92) + '|')}`" if text else "(nothing)"
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if text else "(nothing)"
 
 
 def main() -> int:
@@ -138,8 +153,9 @@ def main() -> int:
     if not chosen:
         parser.error("no mutant's file has this in its name")
     outcomes = attempt_all(chosen, asked.workers)
-    if not asked.texts:
-        REPORT.write_text(report(outcomes))
+    known = keep(outcomes)
+    if len(known) == len(MUTANTS):
+        REPORT.write_text(report(known))
     noticed = sum(1 for outcome in outcomes if outcome.noticed_by)
     print(f"{noticed} of {len(outcomes)} were noticed")
     return 0 if noticed >= NOTICED_AT_LEAST * len(outcomes) else 1

@@ -19,15 +19,15 @@ yet.
 The bound holds from slice to slice. A function that was fast and begins to wait in the middle of a
 slice holds the loop until the end of that slice.
 
-A brief slice has as many of these rows as take about ``BRIEF_NS`` by elapsed time; where the fixed
-part is most of a call's cost, no fewer, since more calls would take longer.
+A brief slice has as many of these rows as take ``BRIEF_NS`` by elapsed time, again by the part per
+row alone.
 """
 
 FIRST_ROWS = 8
 # The bound on the elapsed time of a slice, waiting included.
 WALL_MAX_NS = 20_000_000.0
 # The elapsed time of a brief slice, waiting included.
-BRIEF_NS = 4_000_000.0
+BRIEF_NS = 2_000_000.0
 # The weight of the newest slice in the averages, which cover some five slices: 25 ms of work.
 WEIGHT = 0.2
 # The recent spread of sizes, as a share of their mean, that is needed to tell the two parts of the
