@@ -240,8 +240,8 @@ def test_why_an_action_cannot_be_asked_for_stands_beside_it(operator: Client, jo
     Job.objects.filter(pk=job.pk).update(status=JobStatus.CANCELLING)
     page = operator.get(f"/jobs/{job.pk}/").content.decode()
     menu = page[page.index("menu-items") : page.index("</details>")]
-    assert menu.count("The job is being cancelled.") == 4  # Rollback, rescale, restart, cancel.
-    assert menu.count("disabled>") == 4
+    # Rollback, rescale, upgrade, restart, cancel.
+    assert menu.count("The job is being cancelled.") == menu.count("disabled>") == 5
 
 
 def test_figures_come_as_json(viewer: Client, job: Job) -> None:
