@@ -123,7 +123,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
     lines = [
         "# Planted bugs",
         "",
-        f"{len(outcomes)} bugs were planted one at a time, each in one line; {noticed} were noticed.",
+        f"Of {len(outcomes)} bugs, planted one at a time, each in one line, {noticed} are noticed.",
         "`python -m tests.mutations` tries them again and writes this page. Their list is",
         "`tests/mutations/mutants.py`: lines where a slip would lose, double or reorder records,",
         "delete what is needed, let in what must stay out, or show what is not true. Bugs in the",
