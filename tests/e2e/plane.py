@@ -274,8 +274,15 @@ class PlaneJob:
             process
             for process in psutil.process_iter()
             if _names(process, "driver.py") and _names(process, f"/{self.id}/")
-            if process.name() != "java"
+            if _is_python(process)  # Not spark-submit, as a script and as the JVM that it becomes.
         ]
+
+
+def _is_python(process: psutil.Process) -> bool:
+    try:
+        return Path(process.cmdline()[0]).name.startswith("python")
+    except (psutil.Error, IndexError):
+        return False
 
 
 def _names(process: psutil.Process, part: str) -> bool:

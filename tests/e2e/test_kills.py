@@ -8,9 +8,11 @@ sources hold, which is what an undisturbed run writes.
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,6 +46,43 @@ def check_one_driver(job: PlaneJob) -> None:
     wait_for(holds, "one driver, the newest")
 
 
+@contextmanager
+def one_driver_at_any_time(*jobs: PlaneJob, followed_by: int = 0) -> Iterator[None]:
+    """Look at the machine again and again meanwhile: no job ever has two drivers that run.
+
+    ``followed_by``: so many drivers that follow others have to be seen, else nothing was shown.
+    """
+    seen: dict[str, set[int]] = {job.id: set() for job in jobs}
+    twins: list[list[int]] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.2):
+            for job in jobs:
+                alive = {process.pid: process for process in job.drivers_alive()}
+                # A child that has not executed its own program yet is no driver.
+                own = [pid for pid, one in alive.items() if _parent(one) not in alive]
+                seen[job.id].update(own)
+                if len(own) > 1:
+                    twins.append(own)
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        try:
+            yield
+        finally:
+            is_over.set()
+        looking.result()
+    assert twins == []
+    assert sum(len(pids) - 1 for pids in seen.values()) == followed_by, seen
+
+
+def _parent(process: psutil.Process) -> int | None:
+    with suppress(psutil.Error):
+        return process.ppid()
+    return None
+
+
 def kill_during_checkpoint(job: PlaneJob, pid: Callable[[], int]) -> int:
     """SIGKILL a process while a checkpoint is under way; the checkpoint's number.
 
@@ -74,15 +113,16 @@ def test_kills_of_the_jobs_own_processes(plane: Plane, tmp_path: Path) -> None:
         "driver JVM": lambda: job.jvm.pid,
         "Python driver": lambda: job.python_driver.pid,
     }
-    for victim, pid in victims.items():
-        attempts = len(job.get("attempts")["results"])
-        under_way = kill_during_checkpoint(job, pid)
-        wait_for(
-            lambda attempts=attempts: len(job.get("attempts")["results"]) > attempts,
-            f"another attempt after the kill of the {victim}",
-        )
-        job.await_completed(beyond=under_way)
-        check_one_driver(job)
+    with one_driver_at_any_time(job, followed_by=2):
+        for victim, pid in victims.items():
+            attempts = len(job.get("attempts")["results"])
+            under_way = kill_during_checkpoint(job, pid)
+            wait_for(
+                lambda attempts=attempts: len(job.get("attempts")["results"]) > attempts,
+                f"another attempt after the kill of the {victim}",
+            )
+            job.await_completed(beyond=under_way)
+            check_one_driver(job)
     assert len(job.get("drivers")["results"]) == 3
     job.hurry_to_the_end()
     check_output(job, RECORDS)
@@ -97,9 +137,10 @@ def test_two_launchers_start_one_driver_each_time(plane: Plane, tmp_path: Path) 
         for job in jobs:
             job.await_completed(beyond=0)
             check_one_driver(job)
-        killed = kill_during_checkpoint(jobs[0], lambda: jobs[0].jvm.pid)
-        jobs[0].await_completed(beyond=killed)
-        check_one_driver(jobs[0])
+        with one_driver_at_any_time(*jobs, followed_by=1):
+            killed = kill_during_checkpoint(jobs[0], lambda: jobs[0].jvm.pid)
+            jobs[0].await_completed(beyond=killed)
+            check_one_driver(jobs[0])
         for job in jobs:
             job.hurry_to_the_end()
             check_output(job, RECORDS)
@@ -111,13 +152,14 @@ def test_kills_of_the_control_planes_processes(plane: Plane, tmp_path: Path) -> 
     job = plane.submit(tmp_path, records=RECORDS, rate=RATE)
     job.await_completed(beyond=2)
     driver = job.python_driver
-    for victim in ("launcher", "worker", "beat", "web", "redis", "postgres"):
-        service = plane.stack.process(victim)
-        before = service.pid
-        under_way = kill_during_checkpoint(job, lambda service=service: service.pid)
-        wait_for(lambda s=service, b=before: s.running and s.pid != b, f"{victim} again")
-        job.await_completed(beyond=under_way + 1)
-        check_one_driver(job)
+    with one_driver_at_any_time(job):
+        for victim in ("launcher", "worker", "beat", "web", "redis", "postgres"):
+            service = plane.stack.process(victim)
+            before = service.pid
+            under_way = kill_during_checkpoint(job, lambda service=service: service.pid)
+            wait_for(lambda s=service, b=before: s.running and s.pid != b, f"{victim} again")
+            job.await_completed(beyond=under_way + 1)
+            check_one_driver(job)
     assert driver.is_running()  # The same one all along.
     assert len(job.get("attempts")["results"]) == 1
     job.hurry_to_the_end()
