@@ -12,9 +12,9 @@ SEEDS_MAX = 200
 Show: TypeAlias = Callable[[str], None]
 
 
-def caught_at(bug: str, show: Show, **settings: bool) -> SimulationFailed:
-    """The failure of the first seed that notices the bug."""
-    for seed in range(SEEDS_MAX):
+def caught_at(bug: str, show: Show, *, first: int = 0, **settings: bool) -> SimulationFailed:
+    """The failure of the first seed that notices the bug, from ``first`` on."""
+    for seed in range(first, first + SEEDS_MAX):
         try:
             simulate(seed, **settings)
         except SimulationFailed as failure:
