@@ -45,6 +45,14 @@ class _Alignment:
     blocked_ns: dict[ChannelId, int] = field(default_factory=dict)
 
 
+def timeout_at_ms(clock: Clock, timeout_ms: int, triggered_at_ms: int) -> int:
+    """The time, by ``clock.now_ms``, at which an alignment times out, as seen at its trigger.
+
+    The trigger's time is from another process: a clock ahead of this one delays nothing.
+    """
+    return min(clock.now_ms(), triggered_at_ms) + timeout_ms
+
+
 class AlignmentClock:
     """Times of the alignments in progress at one subtask."""
 
@@ -149,12 +157,9 @@ class AlignmentClock:
     def start_timer(
         self, checkpoint_id: CheckpointId, timeout_ms: int, triggered_at_ms: int
     ) -> None:
-        """The alignment times out so long after the trigger.
-
-        The trigger's time is from another process: a clock ahead of this one delays nothing.
-        """
-        now_ms = self._clock.now_ms()
-        self._deadlines_ms[checkpoint_id] = min(now_ms, triggered_at_ms) + timeout_ms
+        """The alignment times out so long after the trigger."""
+        due_ms = timeout_at_ms(self._clock, timeout_ms, triggered_at_ms)
+        self._deadlines_ms[checkpoint_id] = due_ms
 
     def take_timed_out(self) -> list[CheckpointId]:
         """Take the checkpoints whose alignment has timed out."""

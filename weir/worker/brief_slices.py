@@ -11,6 +11,7 @@ records before its barrier, which brief slices would not make fewer.
 from weir.common.clock import Clock
 from weir.ids import CheckpointId
 from weir.protocol.elements import Alignment, CheckpointBarrier
+from weir.worker.alignment_metrics import timeout_at_ms
 from weir.worker.slice_size import WALL_MAX_NS
 
 EARLY_MS = int(WALL_MAX_NS / 1e6)  # A slice that begins before ends by the time-out.
@@ -25,12 +26,10 @@ class BriefSlices:
 
     def on_trigger(self, barrier: CheckpointBarrier) -> None:
         """A checkpoint was triggered."""
-        now_ms = self._clock.now_ms()
         if barrier.options.alignment is Alignment.UNALIGNED:
-            self._from_ms[barrier.checkpoint_id] = now_ms
+            self._from_ms[barrier.checkpoint_id] = self._clock.now_ms()
         elif (timeout_ms := barrier.options.alignment_timeout_ms) is not None:
-            # The trigger's time is from another process, as for the time-out itself.
-            due_ms = min(now_ms, barrier.triggered_at_ms) + timeout_ms
+            due_ms = timeout_at_ms(self._clock, timeout_ms, barrier.triggered_at_ms)
             self._from_ms[barrier.checkpoint_id] = due_ms - EARLY_MS
 
     def on_completed(self, checkpoint_id: CheckpointId) -> None:

@@ -680,10 +680,18 @@ class AwayStore(MemoryStore):
         return super().create_if_absent(path, data)
 
 
-def test_a_storage_that_is_away_for_a_while_delays_the_job() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [StorageError("stale handle"), WriteRefusedError("cannot write /x: Read-only file system")],
+    ids=["away", "refuses"],
+)
+def test_a_storage_that_took_an_attempt_and_does_not_take_the_next_delays_the_job(
+    error: StorageError,
+) -> None:
+    """It may be away, mounted read-only, or changing hands, for some seconds."""
     store = AwayStore()
     job = JobHarness(store=store).running()
-    store.error = StorageError("stale handle")
+    store.error = error
     job.master.on_slot(exited(0))
     job.wait(0)
     job.cluster.run()
@@ -708,25 +716,6 @@ def test_a_storage_that_refuses_ends_the_job_with_its_advice() -> None:
     job.cluster.run()
     assert job.status is JobStatus.FAILED
     assert "give that user write access" in job.master.cause
-
-
-def test_a_storage_that_refuses_a_later_attempt_is_tried_again() -> None:
-    """It took the first one: it may be mounted read-only, or changing hands, for some seconds."""
-    store = AwayStore()
-    job = JobHarness(store=store).running()
-    store.error = WriteRefusedError("cannot write /x: Read-only file system")
-    job.master.on_slot(exited(0))
-    job.wait(0)
-    job.cluster.run()
-    assert job.statuses[-1] == "restarting"
-    store.error = None
-    job.alive()
-    job.wait(2_000)
-    job.cluster.run()
-    job.ready(0, 1)
-    job.cluster.run()
-    job.subtasks(SubtaskStatus.RUNNING)
-    assert job.status is JobStatus.RUNNING
 
 
 # Output.
