@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -50,21 +50,22 @@ def check_one_driver(job: PlaneJob) -> None:
 def one_driver_at_any_time(*jobs: PlaneJob, followed_by: int = 0) -> Iterator[None]:
     """Look at the machine again and again meanwhile: no job ever has two drivers that run.
 
+    Each driver leads a session of its own, to which every child of its belongs, also one that has
+    not executed its own program yet and bears its parent's command line.
+
     ``followed_by``: so many drivers that follow others have to be seen, else nothing was shown.
     """
     seen: dict[str, set[int]] = {job.id: set() for job in jobs}
-    twins: list[list[int]] = []
+    twins: list[set[int]] = []
     is_over = threading.Event()
 
     def look() -> None:
         while not is_over.wait(0.2):
             for job in jobs:
-                alive = {process.pid: process for process in job.drivers_alive()}
-                # A child that has not executed its own program yet is no driver.
-                own = [pid for pid, one in alive.items() if _parent(one) not in alive]
-                seen[job.id].update(own)
-                if len(own) > 1:
-                    twins.append(own)
+                sessions = _sessions(job.drivers_alive())
+                seen[job.id].update(sessions)
+                if len(sessions) > 1:
+                    twins.append(sessions)
 
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(look)
@@ -74,13 +75,15 @@ def one_driver_at_any_time(*jobs: PlaneJob, followed_by: int = 0) -> Iterator[No
             is_over.set()
         looking.result()
     assert twins == []
-    assert sum(len(pids) - 1 for pids in seen.values()) == followed_by, seen
+    assert sum(len(sessions) - 1 for sessions in seen.values()) == followed_by, seen
 
 
-def _parent(process: psutil.Process) -> int | None:
-    with suppress(psutil.Error):
-        return process.ppid()
-    return None
+def _sessions(processes: Iterable[psutil.Process]) -> set[int]:
+    sessions = set()
+    for process in processes:
+        with suppress(ProcessLookupError):
+            sessions.add(os.getsid(process.pid))
+    return sessions
 
 
 def kill_during_checkpoint(job: PlaneJob, pid: Callable[[], int]) -> int:

@@ -248,6 +248,10 @@ def test_a_template_that_dies_takes_its_worker_along_and_is_replaced(master: Fak
 
 
 def test_restarts_leave_no_process_descriptor_or_thread(master: FakeMaster, tmp_path: Path) -> None:
+    restarts = 30
+    # A worker may be ready before its template has closed its ends, and the supervisor heard of it.
+    underway = 2
+
     def footprint(process: psutil.Process) -> tuple[int, int, int]:
         return process.num_fds(), process.num_threads(), len(process.children())
 
@@ -256,17 +260,20 @@ def test_restarts_leave_no_process_descriptor_or_thread(master: FakeMaster, tmp_
         master.start_worker(slot, 1)
         this = psutil.Process(process.pid)
         [template] = this.children()
-        before = [footprint(this), footprint(template)]
-        worker_before = footprint(template.children()[0])
+
+        def footprints() -> list[int]:
+            [worker] = template.children()
+            return [number for one in (this, template, worker) for number in footprint(one)]
+
+        before = footprints()
         seen: list[WorkerReady] = []
-        for attempt in range(2, 32):
+        for attempt in range(2, 2 + restarts):
             seen.append(master.start_worker(slot, attempt)[1])
             master.expect(WorkerExited, attempt=attempt - 1)
-        wait_until(
-            lambda: [footprint(this), footprint(template)] == before, "all is as it was before"
-        )
-        assert footprint(template.children()[0]) == worker_before
-        assert [is_running(ready.pid) for ready in seen] == [False] * 29 + [True]
+        after = footprints()
+        grown = [now - then for now, then in zip(after, before, strict=True)]
+        assert max(map(abs, grown)) <= underway, (before, after)
+        assert [is_running(ready.pid) for ready in seen] == [False] * (restarts - 1) + [True]
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
