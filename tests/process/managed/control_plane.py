@@ -94,6 +94,7 @@ class StandIn:
         self.version = batches.VERSION_MAX  # The highest that it speaks.
         self.versions: list[int] = []  # Of the batches that it took.
         self.sent_at_ms: int | None = None  # Its clock, as commands leave.
+        self.polls = 0
         self.repeats = False  # Answers polls with commands that were taken, too.
         self.problem = ""  # What went wrong here.
         self.is_stopping = False
@@ -183,6 +184,7 @@ class StandIn:
         """Wait for commands."""
         deadline = time.monotonic() + wait_s
         with self.changed:
+            self.polls += 1
             self.taken = number
             self.changed.notify_all()
             while True:

@@ -370,28 +370,15 @@ def test_large_batches_are_packed_and_bounded_by_their_size(control: StandIn) ->
     assert control.events[1:] == [*large, largest]
 
 
-def test_commands_come_at_once_in_order_and_each_once(control: StandIn) -> None:
+def test_a_command_ends_the_poll_that_waits_in_order_and_each_once(control: StandIn) -> None:
     heard = Heard()
     control.repeats = True
     with driver(control, heard):
         for number in range(5):
-            began = time.monotonic()
             control.command(CancelJob(str(number)))
             heard.wait_for(lambda expected=number + 1: len(heard.commands) == expected)
-        assert time.monotonic() - began < 1, "far below a poll's wait"
+    assert 5 <= control.polls <= 7, "each command is answered to the poll that waits for it"
     assert [command.reason for command in heard.commands] == list("01234")  # type: ignore[union-attr]
-
-
-def test_a_trigger_is_here_within_milliseconds(control: StandIn) -> None:
-    heard = Heard()
-    took: list[float] = []
-    with driver(control, heard):
-        for number in range(30):
-            began = time.monotonic()
-            control.command(CancelJob(str(number)))
-            heard.wait_for(lambda expected=number + 1: len(heard.commands) == expected)
-            took.append(time.monotonic() - began)
-    assert sorted(took)[len(took) // 2] < 0.02
 
 
 def test_commands_go_on_after_an_outage(control: StandIn) -> None:

@@ -63,33 +63,15 @@ def test_a_supervisor_with_another_secret_is_refused(master: FakeMaster) -> None
     assert master.unseen == []
 
 
-def test_the_worker_of_a_warm_slot_is_ready_at_once(master: FakeMaster) -> None:
+def test_a_killed_worker_is_reported_each_time(master: FakeMaster) -> None:
     with supervisor(master):
         slot = master.accept_slot(program())
-        took_ms = []
-        for attempt in range(1, 8):
-            began = time.perf_counter()
-            _, ready = master.start_worker(slot, attempt)
-            took_ms.append((time.perf_counter() - began) * 1000)
-            assert is_running(ready.pid)
-        print(f"order to WorkerReady: {' '.join(f'{ms:.1f}' for ms in took_ms)} ms")
-        first, *others = took_ms  # The first one waits for the template, which imports everything.
-        assert min(others) < first / 3  # The least: what else the machine does is not measured.
-
-
-def test_a_killed_worker_is_reported_at_once(master: FakeMaster) -> None:
-    with supervisor(master):
-        slot = master.accept_slot(program())
-        took_ms = []
         for attempt in range(1, 4):
             _, ready = master.start_worker(slot, attempt)
-            began = time.perf_counter()
+            assert is_running(ready.pid)
             os.kill(ready.pid, signal.SIGKILL)
             _, exited = master.expect(WorkerExited)
-            took_ms.append((time.perf_counter() - began) * 1000)
             assert exited == WorkerExited(0, AttemptNumber(attempt), ready.pid, -signal.SIGKILL)
-    print(f"kill to WorkerExited: {' '.join(f'{ms:.1f}' for ms in took_ms)} ms")
-    assert min(took_ms) < 1_000  # At once, and not by a heartbeat that is missing.
 
 
 def test_a_newer_attempt_kills_the_older_worker(master: FakeMaster) -> None:

@@ -3,13 +3,13 @@
 import io
 import re
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from tests.waiting import TIMEOUT_S
 from weir.cli import formats
 from weir.cli.job_view import JobView, SlowestChannel
 from weir.cli.log_lines import PlainLog, introduction, memory_warning, summary
@@ -408,28 +408,38 @@ def test_elsewhere_than_in_a_terminal_lines_come_without_colours() -> None:
     assert progress_threads() == []
 
 
-class SlowTerminal(io.StringIO):
-    """Takes 50 ms for every write."""
+class StuckTerminal(io.StringIO):
+    """Takes what it is given until it is stuck, then nothing until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_stuck = False
+        self.is_reached = threading.Event()
+        self.is_released = threading.Event()
 
     def isatty(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        time.sleep(0.05)
+        if self.is_stuck:
+            self.is_reached.set()
+            assert self.is_released.wait(TIMEOUT_S)
         return super().write(text)
 
 
-def test_a_slow_terminal_does_not_slow_the_job() -> None:
-    """Each event would cost 50 ms if it waited for its line to be shown."""
-    file = SlowTerminal()
+def test_a_terminal_that_takes_nothing_does_not_hold_the_job_up() -> None:
+    """Every event is taken while the terminal still holds the first line of the job."""
+    file = StuckTerminal()
     progress = Progress(view(), file, now_ms=lambda: 0.0)
-    begun = time.monotonic()
+    file.is_stuck = True
+    shown = file.getvalue()
     for event in [*started(), *(event for n in range(1, 101) for event in completed(n, 0))]:
         progress.on_event(event)
-    took = time.monotonic() - begun
+    assert file.is_reached.wait(TIMEOUT_S)
     progress.on_event(JobChanged(9, JobStatus.FINISHED))
+    assert file.getvalue() == shown
+    file.is_released.set()
     progress.close()
-    assert took < 2.0
     assert "sums (sums-1a2b) finished" in file.getvalue()
 
 

@@ -1,8 +1,6 @@
 """Batches on the network: what comes back as it was, what is refused and where, all versions."""
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -303,38 +301,6 @@ def test_a_text_for_people_is_cut_when_it_is_written() -> None:
     assert isinstance(read, Notice)
     assert len(read.text) == TEXT_LENGTH_MAX
     assert read.text.endswith("more characters were cut off")
-
-
-# Speed.
-
-
-def test_acknowledgements_cost_less_than_half_of_what_the_plain_codec_takes() -> None:
-    """Thousands of them arrive each second at a high parallelism. The ratio is of the same run."""
-    gate = GateAlignment(
-        0, ("a-0", "a-1", "a-2", "a-3"), (0.0, 1.5, None, 2.5), (2.5, 1.0, 0.0, 0.0), (1, 2, 3, 4)
-    )
-    metrics = SnapshotMetrics(sync_ms=1.25, gates=(gate,))
-    part = replace(ack().operators[0], metrics=metrics)
-    sent = EventBatch(1, (replace(ack(), operators=(part, *ack().operators[1:])),) * 500)
-    text = json.dumps(wire.to_wire(sent)).encode()
-    assert batches.decode_batch(text) == sent
-    plain_s, s = _best_s(
-        lambda: wire.from_wire(EventBatch, json.loads(text)), lambda: batches.decode_batch(text)
-    )
-    assert s < plain_s / 2
-    plain_s, s = _best_s(lambda: json.dumps(wire.to_wire(sent)), lambda: body(*sent.events))
-    assert s < plain_s / 2
-
-
-def _best_s(*calls: Callable[[], object]) -> list[float]:
-    """The least processor time of each, measured in turn."""
-    best = [float("inf")] * len(calls)
-    for _ in range(7):
-        for index, call in enumerate(calls):
-            began = time.process_time()
-            call()
-            best[index] = min(best[index], time.process_time() - began)
-    return best
 
 
 def test_an_acknowledgement_of_a_batch_is_read() -> None:
