@@ -95,7 +95,9 @@ class RollbackView(OperationActionView):
 class RescaleView(OperationActionView):
     """Takes a checkpoint, and restores the job from it with another parallelism.
 
-    The operation succeeds once the job runs again.
+    A parallelism of more slots than the cluster has is refused before the job is touched, where
+    their number is known; with `wait_for_slots` the new driver waits for them. The operation
+    succeeds once the job runs again.
     """
 
     serializer_class = requests.RescaleRequest
@@ -103,7 +105,11 @@ class RescaleView(OperationActionView):
     def ask(self, request: Request, given: dict[str, Any], key: str | None) -> Operation:
         """Ask the service for the operation."""
         return operation_requests.rescale(
-            account(request), self.job.pk, parallelism=given["parallelism"], key=key
+            account(request),
+            self.job.pk,
+            parallelism=given["parallelism"],
+            wait_for_slots=given["wait_for_slots"],
+            key=key,
         )
 
 

@@ -122,6 +122,11 @@ class RescaleRequest(RequestSerializer):
     """The parallelism that a job is to run with."""
 
     parallelism = _parallelism()
+    wait_for_slots = serializers.BooleanField(
+        default=False,
+        help_text="Begin also where the cluster has too few slots now: the new driver waits for "
+        "them, and the job is taken back to its parallelism of before if they do not come.",
+    )
 
 
 class UpgradeRequest(RequestSerializer):

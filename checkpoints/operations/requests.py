@@ -11,7 +11,7 @@ from checkpoints.catalog.restore_targets import Restorable
 from checkpoints.operations import begin, returns, savepoints
 from controlplane.accounts.models import User
 from controlplane.base.errors import Invalid, WrongState
-from jobs import operations, services
+from jobs import cluster_size, operations, services
 from jobs.models import DesiredState, Job, Operation, OperationKind
 from jobs.submissions import Pipeline, Submission, check
 from weir.graph.key_groups import default_max_parallelism
@@ -102,23 +102,36 @@ def rollback(
 
 
 def rescale(
-    actor: User | None, job_id: str, *, parallelism: int, key: str | None = None
+    actor: User | None,
+    job_id: str,
+    *,
+    parallelism: int,
+    wait_for_slots: bool = False,
+    key: str | None = None,
 ) -> Operation:
     """Run a job with another parallelism, from a checkpoint taken for it, or else its newest one.
 
     A running job that does not come to run with it is taken back to its parallelism of before.
 
+    Args:
+        wait_for_slots: Begin also where the cluster is too small now: the new driver waits for its
+            slots, as a cluster that grows with what is asked of it needs it to.
+
     Raises:
         NotFound, WrongState, Busy, KeyReused: As ``rollback``.
-        Invalid: The parallelism is not valid, or above the max parallelism of the job's state.
+        Invalid: The parallelism is not valid, above the max parallelism of the job's state, or
+            more than the cluster has slots.
     """
-    given = {"parallelism": parallelism}
+    given = {"parallelism": parallelism, "wait_for_slots": wait_for_slots}
+    known = None if wait_for_slots else Job.objects.filter(pk=job_id).first()
+    most = None if known is None else cluster_size.slots_max(known)  # Asked before rows are locked.
     with services.asking(actor, job_id, OperationKind.RESCALE, given, key) as asked:
         if asked.repeated is not None:
             return asked.repeated
         job = asked.job
         check_relaunchable(job, "rescaled", is_finished_too=False)
         _check_parallelism(job, parallelism)
+        _check_slots(job, parallelism, most)
         operation = operations.begin(
             job,
             OperationKind.RESCALE,
@@ -298,6 +311,22 @@ def _check_parallelism(job: Job, parallelism: int) -> None:
                 f"{operator.name}, which its state was saved with",
                 errors={"parallelism": [said]},
             )
+
+
+def _check_slots(job: Job, parallelism: int, most: int | None) -> None:
+    """Refuse more slots than the job's cluster has; None: that is not known.
+
+    Raises:
+        Invalid: It has fewer.
+    """
+    if most is None or parallelism <= most:
+        return
+    raise Invalid(
+        f"{job.spark_master} can hold {most} slots for this job, and parallelism {parallelism} "
+        "needs as many; the job was not touched. Add workers, or give wait_for_slots to begin "
+        "all the same",
+        errors={"parallelism": [f"The cluster can hold {most} slots for this job at most."]},
+    )
 
 
 def _named(target: Restorable | None) -> dict[str, Any]:

@@ -26,6 +26,8 @@ WEIR_DRIVERS = Path(env.text("WEIR_DRIVERS", str(WEIR_HOME / "drivers")))  # Job
 # Directories of pipelines that are submitted by path; modules are found by name.
 WEIR_SCRIPT_ROOTS = [Path(root).resolve() for root in env.words("WEIR_SCRIPT_ROOTS")]
 WEIR_SPARK_MASTER = env.text("WEIR_SPARK_MASTER", "local[*]")
+# The page of that master, asked for the size of its cluster; empty: nothing is asked.
+WEIR_SPARK_MASTER_UI = env.text("WEIR_SPARK_MASTER_UI", "").rstrip("/")
 WEIR_SPARK_DEPLOY_MODE = env.text("WEIR_SPARK_DEPLOY_MODE", "client")
 WEIR_SPARK_SUBMIT = env.text("WEIR_SPARK_SUBMIT", "")  # Empty: pyspark's, in this environment.
 WEIR_SPARK_PYTHON = env.text("WEIR_SPARK_PYTHON", "")  # For drivers and executors; empty: this one.

@@ -219,6 +219,12 @@ class RescaleForm(Form):
     """The new parallelism of a job."""
 
     parallelism = forms.IntegerField(min_value=1, max_value=32_768)
+    wait_for_slots = forms.BooleanField(
+        required=False,
+        label="Begin also where the cluster has too few slots now",
+        help_text="The new driver waits for them. If they do not come, the job is taken back to "
+        "its parallelism of before.",
+    )
 
     def prepare(self, restorable: GroupedChoices) -> None:
         """Start from the current parallelism."""

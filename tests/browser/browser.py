@@ -55,9 +55,9 @@ def executable() -> str | None:
 
 
 def needs_chromium() -> None:
-    """Skip the test where there is no browser to drive."""
+    """Fail the test where there is no browser to drive."""
     if executable() is None:
-        pytest.skip(f"none of {', '.join(NAMES)} found: apt-get install chromium")
+        pytest.fail(f"none of {', '.join(NAMES)} is installed: apt-get install chromium")
 
 
 class Window:

@@ -182,7 +182,12 @@ EVERYTHING = {
                 "allow_non_restored_state": None,
             },
         ),
-        ("rescale", (requests, "rescale"), {"parallelism": 4}, {"parallelism": 4}),
+        (
+            "rescale",
+            (requests, "rescale"),
+            {"parallelism": 4},
+            {"parallelism": 4, "wait_for_slots": False},
+        ),
         (
             "upgrade",
             (upgrades, "upgrade"),

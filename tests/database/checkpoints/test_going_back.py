@@ -1,9 +1,15 @@
 """Stop, rollback, rescale and fork: their steps, what fails in between, and what excludes what."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.forms.models import model_to_dict
+from pytest_django import Settings
 
 from checkpoints.catalog import locations
 from checkpoints.coordinator import shell
@@ -15,7 +21,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from controlplane.base.errors import Busy, Invalid, KeyReused, NotFound, WrongState
 from controlplane.secrets import services as secrets
-from jobs import due_jobs, operations
+from jobs import cluster_size, due_jobs, operations
 from jobs import services as job_services
 from jobs.drivers import driver_files
 from jobs.models import Driver, DriverStatus, Job, Operation, OperationKind
@@ -412,6 +418,96 @@ def test_rescale_takes_a_checkpoint_and_goes_on_from_it(line: Line, operator: Us
     Line.for_job(job).come_up(2, restored=1)
     assert ended(operation).status == "succeeded"
     assert ended(operation).result["checkpoint"] == 1
+
+
+@pytest.mark.parametrize(
+    ("conf", "most"),
+    [
+        ({}, 6),
+        ({"spark.cores.max": "5"}, 5),
+        ({"spark.task.cpus": "4"}, 1),
+        ({"spark.cores.max": "?"}, 6),
+    ],
+)
+def test_more_slots_than_the_cluster_has_are_refused_before_the_job_is_touched(
+    line: Line, conf: dict[str, str], most: int
+) -> None:
+    Job.objects.update(spark_master="local-cluster[2,3,512]", spark_conf=conf)
+    before = line.job
+    with pytest.raises(
+        Invalid, match=f"hold {most} slots .*not touched.*wait_for_slots"
+    ) as refused:
+        requests.rescale(None, line.job_id, parallelism=most + 1)
+    assert list(refused.value.extra["errors"]) == ["parallelism"]
+    assert line.poll() == []
+    assert model_to_dict(line.job) == model_to_dict(before)
+    assert not Operation.objects.filter(kind=OperationKind.RESCALE).exists()
+    assert requests.rescale(None, line.job_id, parallelism=most).status == "running"
+
+
+def test_a_rescale_may_wait_for_slots_that_the_cluster_does_not_have_yet(line: Line) -> None:
+    Job.objects.update(spark_master="local-cluster[1,1,512]")
+    operation = requests.rescale(None, line.job_id, parallelism=4, wait_for_slots=True)
+    line.complete(1)
+    assert options_of(line.job)["parallelism"] == 4
+    Line.for_job(line.job).come_up(2, restored=1)
+    assert ended(operation).status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"{}", b"[1]", b'{"workers": [{"cores": "4", "state": 1}]}', None]
+)
+def test_nothing_is_refused_for_a_cluster_whose_size_is_not_known(
+    line: Line,
+    answer: bytes | None,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    master = "spark://127.0.0.1:7077"
+    Job.objects.update(spark_master=master)
+    settings.WEIR_SPARK_MASTER = master
+    with answering(answer) as settings.WEIR_SPARK_MASTER_UI:
+        assert requests.rescale(None, line.job_id, parallelism=100).status == "running"
+    assert f"the size of the cluster {master} is not known" in caplog.text
+
+
+def test_only_the_control_planes_own_master_is_asked(line: Line, settings: Settings) -> None:
+    """The master of a job is named by a user, who could name any address."""
+    Job.objects.update(spark_master="spark://elsewhere:7077")
+    settings.WEIR_SPARK_MASTER = "spark://127.0.0.1:7077"
+    asked: list[str] = []
+    none = b'{"workers": []}'
+    with answering(none, asked) as settings.WEIR_SPARK_MASTER_UI:
+        requests.rescale(None, line.job_id, parallelism=100)
+        assert asked == []
+        settings.WEIR_SPARK_MASTER = "spark://elsewhere:7077"
+        assert cluster_size.slots_max(line.job) == 0
+        assert asked == ["/json/"]
+
+
+@contextmanager
+def answering(answer: bytes | None, asked: list[str] | None = None) -> Iterator[str]:
+    """The address of a page that answers so; None: it answers with an error."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if asked is not None:
+                asked.append(self.path)
+            self.send_response(500 if answer is None else 200)
+            self.end_headers()
+            self.wfile.write(answer or b"")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_rest_of_the_batch_that_ended_the_driver_is_dropped(line: Line) -> None:

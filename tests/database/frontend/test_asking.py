@@ -193,7 +193,12 @@ def test_a_job_is_stopped_by_form(operator: Client) -> None:
 @pytest.mark.parametrize(
     ("name", "service", "form", "given"),
     [
-        ("rescale", (requests, "rescale"), {"parallelism": "4"}, {"parallelism": 4}),
+        (
+            "rescale",
+            (requests, "rescale"),
+            {"parallelism": "4"},
+            {"parallelism": 4, "wait_for_slots": False},
+        ),
         (
             "rollback",
             (previews, "rollback"),
