@@ -221,9 +221,9 @@ class RescaleForm(Form):
     parallelism = forms.IntegerField(min_value=1, max_value=32_768)
     wait_for_slots = forms.BooleanField(
         required=False,
-        label="Begin also where the cluster has too few slots now",
-        help_text="The new driver waits for them. If they do not come, the job is taken back to "
-        "its parallelism of before.",
+        label="Wait for slots that the cluster does not have yet",
+        help_text="Otherwise more than it has is refused. If they do not come, the job is taken "
+        "back to its parallelism of before.",
     )
 
     def prepare(self, restorable: GroupedChoices) -> None:
