@@ -60,7 +60,9 @@ def test_one_fault_after_another_in_a_long_pipeline(tmp_path: Path) -> None:
     markers = [tmp_path / name for name in ("quarter", "snapshot", "three", "restore", "close")]
     quarter, snapshot, three_quarters, restore, closing = markers
     armed = [
-        once("snapshot.frozen", "raise", snapshot, after=12),
+        once(
+            "snapshot.frozen", "raise", snapshot, after=8, attempt=2
+        ),  # Each attempt has one fault.
         once("restore.before", "kill", restore, attempt=4),
     ]
     settings = {

@@ -529,7 +529,7 @@ class Subtask:
                 barrier, unaligned=overtakes, records=records, watermark_ms=watermark_ms
             )
         sync_ns = self._clock.monotonic_ns() - started
-        reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id)
+        reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id, attempt=self._attempt)
         is_open = unaligned or bool(passed) or bool(waiting)
         self._snapshotter.write(
             self.chain, checkpoint_id, frozen, metrics, sync_ns, barrier.options.target,
