@@ -6,13 +6,14 @@ They run inside the transaction that holds the job's lock.
 from typing import Any
 
 from checkpoints.catalog import restore_targets
+from checkpoints.coordinator import shell
 from checkpoints.coordinator.shell import pump, reopen, state_of
 from checkpoints.models import Checkpoint, CoordinatorRow, Savepoint
 from checkpoints.operations import job_comparison
 from checkpoints.retention import references
 from controlplane.base import clock
 from controlplane.base.errors import Invalid, WrongState
-from jobs.models import Job
+from jobs.models import Job, Operation
 from weir.errors import ProtocolError
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus
 from weir.protocol.messages import CheckpointingStopped, JobEnded
@@ -56,6 +57,11 @@ def restored(uri: str) -> tuple[Job, int] | None:
     """
     target = restore_targets.of_uri(uri)
     return None if target is None else (target.job, target.number)
+
+
+def withdraw(operation: Operation, why: str) -> None:
+    """Take the operation's request for a checkpoint or savepoint back, if it waits or runs."""
+    shell.withdraw(operation.job, str(operation.pk), why, now_ms=clock.now_ms())
 
 
 def job_created(job: Job) -> None:

@@ -6,7 +6,7 @@ lock, and raise to roll everything back.
 
 from typing import Any, Protocol
 
-from jobs.models import Job
+from jobs.models import Job, Operation
 from weir.protocol.lifecycle import FailureReason
 
 
@@ -25,6 +25,9 @@ class CheckpointHooks(Protocol):
 
     def job_reopened(self, job: Job) -> None:
         """A job that had ended is restarted; before its next driver is requested."""
+
+    def withdraw(self, operation: Operation, why: str) -> None:
+        """An operation has ended without the checkpoint that it may have requested."""
 
     def may_launch(self, job: Job) -> bool:
         """Whether a driver may be launched; where not, the next tick tries the launch again."""

@@ -20,7 +20,7 @@ from django.db import IntegrityError, transaction
 from controlplane.accounts.models import User
 from controlplane.base import clock, logs, wakeups
 from controlplane.base.errors import Busy, KeyReused
-from jobs import job_events
+from jobs import hooks, job_events
 from jobs.headlines import in_one_line
 from jobs.models import (
     OPEN_OPERATIONS,
@@ -387,4 +387,7 @@ def _expire(pk: Any, job_id: str, now: datetime) -> bool:
             return False  # Another transaction has the job; the next sweep tries again.
         operation = Operation.objects.get(pk=pk)
         said = f"the operation had not ended by its deadline, {operation.deadline_at.isoformat()}"
-        return operation.deadline_at <= now and give_up(operation, OperationStatus.EXPIRED, said)
+        if operation.deadline_at > now or not give_up(operation, OperationStatus.EXPIRED, said):
+            return False
+        hooks.checkpoints.withdraw(operation, f"the operation {pk} expired, and asked for it")
+        return True

@@ -183,15 +183,16 @@ class ReadModel:
         if isinstance(event, SubtaskFinished) and step.result is AckResult.ACCEPTED:
             for pending in step.state.pending:
                 self._touch_number(pending.checkpoint_id)
-        self._note_step(step)
+        self.note_step(step)
 
     def note_acknowledgements(self, accepted: Sequence[Acknowledged], step: Step) -> None:
         """Take over accepted acknowledgements of one checkpoint, and what they led to."""
         if accepted:
             self._acknowledged(accepted, step.state.plan)
-        self._note_step(step)
+        self.note_step(step)
 
-    def _note_step(self, step: Step) -> None:
+    def note_step(self, step: Step) -> None:
+        """Take over the commands that one step led to."""
         self._has_ended = step.state.ended is not None
         for command in step.commands:
             if isinstance(command, TriggerCheckpoint):

@@ -97,6 +97,17 @@ def pump(job: Job, events: Sequence[CoordinatorEvent], *, now_ms: int) -> None:
     _fold(job, CoordinatorRow.objects.filter(job=job).first(), events, now_ms)
 
 
+def withdraw(job: Job, request_id: str, cause: str, *, now_ms: int) -> None:
+    """Take a request back, as ``coordinator.withdraw`` says; the caller holds the job's lock."""
+    row = CoordinatorRow.objects.filter(job=job).first()
+    if row is None:
+        return
+    batch = _Batch(job, _load(job, row), now_ms)
+    batch.withdraw(request_id, cause)
+    batch.save(row)
+    operation_steps.carry_on(job, batch.answers())
+
+
 def tick(job: Job, *, now_ms: int) -> bool:
     """Trigger or expire what is due, if anything; the caller holds the job's lock."""
     row = CoordinatorRow.objects.filter(job=job).first()
@@ -211,6 +222,13 @@ class _Batch:
         self._state = tally.step.state
         self._read_model.note_acknowledgements(accepted, tally.step)
         self._commands += tally.step.commands
+
+    def withdraw(self, request_id: str, cause: str) -> None:
+        """Take a request back."""
+        step = coordinator.withdraw(self._state, request_id, cause, self._now_ms)
+        self._state = step.state
+        self._read_model.note_step(step)
+        self._commands += step.commands
 
     def save(self, row: CoordinatorRow) -> None:
         """Write the rows, the commands and the state that follow from the batch."""

@@ -20,10 +20,12 @@ from weir.jobmaster.job_master import JobMaster
 from weir.local.cluster import Action, EventQueue, Latencies
 from weir.protocol.coordinator import (
     CoordinatorState,
+    Step,
     check_invariants,
     next_due_ms,
     reopened,
     step,
+    withdraw,
 )
 from weir.protocol.driver_messages import DriverEvent
 from weir.protocol.events import JobChanged
@@ -238,11 +240,20 @@ class SimulatedControlPlane:
         if isinstance(event, ManifestFailed) and "command to write its manifest" in event.cause:
             self.withheld += self.state.find_pending(event.checkpoint_id) is not None
         done = step(self.state, event, self.now_ms)
-        check_invariants(done.state)
-        self.state = done.state
         if isinstance(event, JobEnded):
             gone = (c.checkpoint for c in done.commands if isinstance(c, DiscardCheckpoint))
             self.let_go.update(checkpoint.checkpoint_id for checkpoint in gone)
+        self._take(done)
+
+    def withdraw(self, request_id: str) -> bool:
+        """An operation is out of time; whether its request still waited or ran."""
+        done = withdraw(self.state, request_id, "too slow", self.now_ms)
+        self._take(done)
+        return bool(done.commands)
+
+    def _take(self, done: Step) -> None:
+        check_invariants(done.state)
+        self.state = done.state
         for command in done.commands:
             self._carry_out(command)
             if self.listener is not None:

@@ -243,6 +243,8 @@ class SimulatedOperator:
         def end() -> None:
             if not operation.state.error:  # Else its deadline has moved on.
                 self._tell(operation, OutOfTime("too slow"))
+                if operation.end is not None and self._control.withdraw(operation.name):
+                    self._happened["request withdrawn"] += 1
 
         self._events.after(deadline_ms * MS, lambda: self._control.when_there(end))
 

@@ -66,6 +66,7 @@ def test_operations_of_every_kind_succeeded_and_failed(capsys: pytest.CaptureFix
         "rolled forward again",
         "failed with its savepoint kept",
         "short deadline",
+        "request withdrawn",
         "upgrade refused",
         "upgrade to what does not run",
         "taken back",

@@ -101,6 +101,9 @@ STOP_REASONS = frozenset(
     }
 )
 
+# Savepoints that are aborted when their request is taken back.
+WITHDRAWN_KINDS = frozenset({CheckpointKind.SAVEPOINT, CheckpointKind.STOP_SUSPEND})
+
 # What the end of a job is to the checkpoints that were under way.
 END_REASONS: Mapping[JobStatus, FailureReason] = {
     JobStatus.FINISHED: FailureReason.JOB_FINISHED,
@@ -530,6 +533,33 @@ def _request(state: CoordinatorState, event: CheckpointRequested, now_ms: int) -
         return replace(done, result=TriggerResult.TRIGGERED)
     waits = request in done.state.queue
     return replace(done, result=TriggerResult.POSTPONED if waits else TriggerResult.REFUSED)
+
+
+def withdraw(state: CoordinatorState, request_id: str, cause: str, now_ms: int) -> Step:
+    """Take a request back, for which its requester waits no more.
+
+    One that waits is refused, and a savepoint under way is aborted: if it completed all the same,
+    it would stop a job, or be kept, without an operation that knows of it. These go on: a
+    checkpoint, which serves the job in any case; a drain, which has ended the sources; and
+    all that is finalizing, since its manifest may be durable already. Nothing happens where no such
+    request waits or runs, so that this may be repeated.
+    """
+    reason = FailureReason.CHECKPOINT_EXPIRED
+    queued = next((r for r in state.queue if r.request_id == request_id), None)
+    if queued is not None:
+        taken = _refuse_queued(state, [queued], reason)
+        if queued.kind in STOP_KINDS:
+            taken = replace(taken, state=_resume_periodic(taken.state, now_ms))
+        return taken.then(_start_due, now_ms)
+    for pending in state.pending:
+        if pending.request.request_id == request_id and _may_be_withdrawn(pending):
+            aborted = Step(state).then(_abort, pending, reason, cause, now_ms=now_ms)
+            return aborted.then(_start_due, now_ms)
+    return Step(state)
+
+
+def _may_be_withdrawn(pending: PendingCheckpoint) -> bool:
+    return pending.kind in WITHDRAWN_KINDS and not pending.is_finalizing
 
 
 def _tick(state: CoordinatorState, now_ms: int) -> Step:

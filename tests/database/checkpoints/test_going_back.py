@@ -37,6 +37,7 @@ from weir.protocol import operations as steps
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import (
+    CheckpointAborted,
     CheckpointCompleted,
     CheckpointRequested,
     CheckpointsRestored,
@@ -145,6 +146,57 @@ def test_stop_that_takes_too_long_expires_and_names_its_savepoint(line: Line) ->
     assert Savepoint.objects.get().location in ended(operation).error
     finish(line)
     assert ended(operation).status == "expired"
+
+
+def test_stop_that_expires_before_its_savepoint_is_withdrawn_and_the_job_runs_on(
+    line: Line,
+) -> None:
+    operation = requests.stop(None, line.job_id, drain=False)
+    (number,) = line.triggered()
+    line.post(*protocol.acks(number)[:-1])  # One is missing.
+    jobs.pass_time(operation, 10_000, "deadline_at")
+    assert operations.expire_due() == 1
+    assert ended(operation).status == "expired"
+    assert [c for c in line.poll() if isinstance(c, CheckpointAborted)] == [
+        CheckpointAborted(line.state.attempt, CheckpointId(number), None)
+    ]
+    row = line.checkpoint(number)
+    assert (row.status, row.reason) == ("failed", "checkpoint_expired")
+    assert str(operation.pk) in row.cause
+    line.post(protocol.acks(number)[-1])  # Too late.
+    assert line.checkpoint(number).status == "failed"
+    assert not Savepoint.objects.filter(checkpoint__isnull=False).exists()
+    assert line.job.status == JobStatus.RUNNING
+    assert complete_next(line) == number + 1
+
+
+def test_savepoint_that_waits_for_its_turn_is_not_taken_once_its_operation_has_expired() -> None:
+    line = Line.running(alignment_timeout_ms=0)
+    line.post(CheckpointRequested("first"))
+    (first,) = line.triggered()
+    operation = savepoints.take(None, line.job_id)
+    assert [request.kind for request in line.state.queue] == [CheckpointKind.SAVEPOINT]
+    jobs.pass_time(operation, 10_000, "deadline_at")
+    assert operations.expire_due() == 1
+    assert line.state.queue == ()
+    assert ended(operation).status == "expired"
+    line.complete(first)
+    assert line.triggered() == []
+    assert operations.expire_due() == 0
+
+
+def test_savepoint_that_is_durable_a_moment_after_its_operation_expired_is_kept(
+    line: Line,
+) -> None:
+    operation = savepoints.take(None, line.job_id)
+    (number,) = line.triggered()
+    line.post(*protocol.acks(number))
+    jobs.pass_time(operation, 10_000, "deadline_at")
+    assert operations.expire_due() == 1
+    line.post(ManifestWritten(CheckpointId(number)))
+    assert ended(operation).status == "expired"
+    assert Savepoint.objects.get().checkpoint == line.checkpoint(number)
+    assert line.checkpoint(number).status == "completed"
 
 
 def test_stopped_job_is_taken_up_again_by_a_rollback(line: Line) -> None:

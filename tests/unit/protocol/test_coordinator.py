@@ -35,10 +35,12 @@ from weir.protocol.coordinator import (
     END_REASONS,
     STOP_REASONS,
     CoordinatorState,
+    Step,
     check_invariants,
     next_due_ms,
     reopened,
     step,
+    withdraw,
 )
 from weir.protocol.elements import BarrierOptions, CheckpointKind
 from weir.protocol.lifecycle import (
@@ -498,6 +500,54 @@ def test_what_waits_is_refused_when_the_job_stops_running() -> None:
     assert aborted(commands) == [(1, FailureReason.JOB_FAILOVER)]
     assert (current.queue, next_due_ms(current)) == ((), None)
     check_invariants(current)
+
+
+# A request is taken back
+
+
+@pytest.mark.parametrize("kind", [CheckpointKind.CHECKPOINT, SAVEPOINT, STOP, DRAIN])
+def test_a_request_that_waits_can_be_withdrawn(kind: CheckpointKind) -> None:
+    current = state(alignment_timeout_ms=0, interval_ms=1_000, next_periodic_ms=900)
+    current, _ = run(current, requested("first"), requested("second", kind), requested("third"))
+    done = withdraw(current, "second", "too late", 1)
+    assert refused(list(done.commands)) == [("second", FailureReason.CHECKPOINT_EXPIRED)]
+    check_invariants(done.state)
+    assert done.state.next_periodic_ms is not None
+    after, commands = run(done.state, *acks(), written(), now_ms=10)
+    assert triggered(commands) == [2]
+    assert [pending.request.request_id for pending in after.pending] == ["third"]
+    assert withdraw(done.state, "second", "too late", 1) == Step(done.state)
+
+
+@pytest.mark.parametrize("kind", [SAVEPOINT, STOP])
+def test_a_savepoint_under_way_can_be_withdrawn_and_fails_nothing(kind: CheckpointKind) -> None:
+    current = state(interval_ms=1_000, next_periodic_ms=900)
+    current, _ = run(current, requested("first", kind=kind), ack("source-0"))
+    done = withdraw(current, "first", "too late", 500)
+    told, recorded, removed = done.commands
+    assert isinstance(told, CheckpointAborted)
+    assert isinstance(recorded, RecordAborted)
+    assert (recorded.reason, recorded.cause) == (FailureReason.CHECKPOINT_EXPIRED, "too late")
+    assert removed == DiscardPending(CheckpointId(1))
+    assert done.state.pending == ()
+    assert done.state.next_periodic_ms is not None
+    check_invariants(done.state)
+    late = step(done.state, ack("source-1", handles=(handle(),)), 600)
+    assert (late.result, late.commands) == (AckResult.LATE, (DiscardHandles((handle(),)),))
+
+
+@pytest.mark.parametrize("kind", [CheckpointKind.CHECKPOINT, DRAIN])
+def test_what_serves_the_job_or_cannot_be_undone_goes_on(kind: CheckpointKind) -> None:
+    current, _ = run(state(), requested("first", kind=kind))
+    assert withdraw(current, "first", "too late", 500) == Step(current)
+
+
+def test_a_savepoint_whose_manifest_is_being_written_is_not_withdrawn() -> None:
+    current, _ = run(state(), requested("first", kind=SAVEPOINT), *acks())
+    assert current.pending[0].is_finalizing
+    assert withdraw(current, "first", "too late", 500) == Step(current)
+    _, commands = run(current, written())
+    assert [type(c) for c in commands] == [RecordCompleted]
 
 
 # Failures
