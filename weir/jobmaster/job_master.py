@@ -309,7 +309,10 @@ class JobMaster:
         if self._is_past(self._restarts.due_ms, now):
             self._restarts.due_ms = None
             self._change(JobStatus.INITIALIZING)
-            self._begin_attempt(AttemptNumber(self._attempt.number + 1))
+            if self._attempt.number == 0:  # The earlier attempts could not be looked up.
+                self._begin_first_attempt()
+            else:
+                self._begin_attempt(AttemptNumber(self._attempt.number + 1))
         self._savepoints.tick()
         self._checkpoints.tick()
 
@@ -401,7 +404,7 @@ class JobMaster:
             if not self._is_initializing:
                 return  # Cancelled meanwhile.
             if isinstance(outcome, Exception):
-                self._end(JobStatus.FAILED, str(outcome))
+                self._cannot_begin(f"checkpoint storage: {outcome}", outcome)
                 return
             self._begin_attempt(AttemptNumber(outcome + 1))
 

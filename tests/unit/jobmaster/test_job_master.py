@@ -34,7 +34,7 @@ from weir.protocol.deployment import (
     WorkerHeartbeat,
 )
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, SlotChanged
+from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, Recovered, SlotChanged
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskChanged, SubtaskMetrics, TriggerCheckpoint
 from weir.storage.catalog import RestoreRequest
@@ -704,6 +704,51 @@ def test_a_storage_that_took_an_attempt_and_does_not_take_the_next_delays_the_jo
     job.cluster.run()
     job.subtasks(SubtaskStatus.RUNNING)
     assert job.status is JobStatus.RUNNING
+
+
+class UnreadableStore(MemoryStore):
+    """Raises ``error`` instead of listing, while there is one."""
+
+    error: Exception | None = None
+
+    def list(self, directory: str = "") -> list[str]:
+        if self.error is not None:
+            raise self.error
+        return super().list(directory)
+
+
+def test_a_driver_that_cannot_read_the_storage_at_its_start_tries_again() -> None:
+    """An earlier driver had attempts: none of their numbers may be used again."""
+    store = UnreadableStore()
+    before = JobHarness(store=store).running()
+    assert before.attempt == 1
+    store.error = StorageError("cannot list /x: Stale file handle")
+    job = JobHarness(store=store)
+    job.master.start()
+    job.cluster.run()
+    assert job.statuses[-1] == "restarting"
+    causes = [event.cause for event in job.happened(JobChanged)]
+    assert "checkpoint storage: cannot list /x: Stale file handle" in causes
+    store.error = None
+    job.register(0, 1)
+    job.alive()
+    job.wait(2_000)
+    job.cluster.run()
+    job.ready(0, 1)
+    job.cluster.run()
+    job.subtasks(SubtaskStatus.RUNNING)
+    assert job.status is JobStatus.RUNNING
+    assert job.attempt == 2
+
+
+def test_a_storage_that_may_not_be_read_ends_the_job_with_its_advice() -> None:
+    store = UnreadableStore()
+    store.error = WriteRefusedError("cannot list /x: Permission denied; give that user access")
+    job = JobHarness(store=store)
+    job.master.start()
+    job.cluster.run()
+    assert job.status is JobStatus.FAILED
+    assert "give that user access" in job.master.cause
 
 
 def test_a_storage_that_refuses_ends_the_job_with_its_advice() -> None:
