@@ -254,6 +254,26 @@ def test_what_an_earlier_driver_completes_is_no_beginning(line: Line) -> None:
     assert line.job.restore_uri == uri(line, 1)
 
 
+def test_savepoint_is_kept_while_a_manifest_that_builds_on_it_is_being_settled(line: Line) -> None:
+    """The attempt that restored it is over, and the job is to go on from another savepoint."""
+    older, newer = taken(line), taken(line)
+    requests.rollback(None, line.job_id, savepoint=older.pk)
+    again = Line.for_job(line.job)
+    again.come_up(2, restored=older.checkpoint.number)  # type: ignore[union-attr]
+    again.post(CheckpointRequested("on top"))
+    (number,) = again.triggered()
+    again.post(*protocol.acks(number, attempt=2))
+    requests.rollback(None, line.job_id, savepoint=newer.pk)
+    (pending,) = again.state.pending
+    assert pending.parent_id == older.checkpoint.number  # type: ignore[union-attr]
+    with pytest.raises(WrongState, match="builds a checkpoint on it"):
+        savepoints.delete(None, older.pk)
+    key = locations.layout_of(line.job).manifest(CheckpointId(number))
+    locations.store_of(line.job).put(key, dump(manifest(line.job_id, number)))
+    assert finalization.settle_driverless() == 1
+    assert savepoints.delete(None, older.pk).kind == OperationKind.DISCARD
+
+
 def test_what_only_a_later_driver_finds_is_no_beginning(line: Line) -> None:
     """The fork's first checkpoint was given up, and was written all the same; its driver is lost.
     The next one was told to begin anew, and if it is lost as well so is the one after it."""
