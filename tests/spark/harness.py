@@ -86,6 +86,15 @@ def fired(marker: Path) -> dict[str, Any]:
     return told
 
 
+def assert_missed(cause: str, slot: str = "slot ") -> None:
+    """A recovery began as a slot was silent, or its worker: with both stopped, either may be first.
+
+    Their last heartbeats came at moments of their own.
+    """
+    assert slot in cause, cause
+    assert "was silent for" in cause or "made no progress for" in cause, cause
+
+
 @dataclass(slots=True)
 class Recorder:
     """Keeps every event of the jobs it hears."""

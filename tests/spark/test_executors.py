@@ -13,6 +13,7 @@ from tests.spark.harness import (
     Freezer,
     Killer,
     Listening,
+    assert_missed,
     change,
     collect,
     count,
@@ -140,7 +141,7 @@ def test_a_frozen_executor_that_comes_back_is_fenced(contexts: Contexts, tmp_pat
     with Listening(freezer):
         result = env.execute("frozen")
     assert len(result.history.recoveries) == 1
-    assert "was silent" in result.history.recoveries[0].cause
+    assert_missed(result.history.recoveries[0].cause)
     rows = rows_of(output)
     assert count(rows, 2 * N) == EXACT
     assert not wrong_numbers(rows)

@@ -9,6 +9,7 @@ from tests.spark.harness import (
     Freezer,
     Killer,
     Listening,
+    assert_missed,
     count,
     environment,
     numbered,
@@ -35,7 +36,7 @@ def test_a_stopped_supervisor_and_worker_are_replaced_and_fenced(tmp_path: Path)
         result = env.execute("stopped")
     assert len(freezer.frozen) == 3, "supervisor, template and worker"
     assert len(result.history.recoveries) == 1
-    assert "slot 0 was silent" in result.history.recoveries[0].cause
+    assert_missed(result.history.recoveries[0].cause, "slot 0")
     wait_until_gone(lambda: [p for p in freezer.frozen if p.is_running()])
     rows = rows_of(output)
     assert count(rows, N) == EXACT
