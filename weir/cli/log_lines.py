@@ -207,9 +207,20 @@ def _settled(event: CheckpointSettled, record: CheckpointRecord | None) -> Line:
     channel = "" if slowest is None else f" ({slowest.receiver} from {slowest.upstream})"
     return Line(
         f"{text}: {acked} acknowledged, alignment {formats.duration(longest)} max{channel}, "
-        f"state {formats.size(event.state_size)}",
+        f"state {formats.size(event.state_size)}{_unaligned(record)}",
         lasts,
     )
+
+
+def _unaligned(record: CheckpointRecord) -> str:
+    """The records that barriers overtook, and when they began to; empty where none did."""
+    overtaking = [ack.metrics for ack in record.acks.values() if ack.metrics.unaligned]
+    if not overtaking:
+        return ""
+    size = sum(metrics.bytes_persisted_in_flight for metrics in overtaking)
+    after_ms = min((m.switched_ms for m in overtaking if m.switched_ms is not None), default=None)
+    after = "" if after_ms is None else f" after {formats.duration(after_ms)}"
+    return f", unaligned{after}: {formats.size(size)} in flight"
 
 
 def _noun(record: CheckpointRecord | None) -> str:

@@ -38,6 +38,7 @@ from weir.protocol.messages import (
     SubtaskChanged,
     SubtaskMetrics,
     SubtaskStalled,
+    Switch,
 )
 
 ONE = AttemptNumber(1)
@@ -165,6 +166,31 @@ def test_a_checkpoint_is_one_line_that_names_the_slowest_channel() -> None:
         "checkpoint 7 completed in 43 ms: 6/6 acknowledged, alignment 12 ms max "
         "(sum-0 from source-1), state 1.2 MB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("switched_ms", "after"),
+    [(None, ""), ((606.0, 604.0), " after 604 ms")],
+    ids=["first", "timed"],
+)
+def test_an_unaligned_checkpoint_says_what_its_barriers_overtook(
+    switched_ms: tuple[float, float] | None, after: str
+) -> None:
+    begin, *acks, settled = completed(7, 1_000)
+    for index, place in enumerate((2, 3)):  # Those of the sums.
+        ack = acks[place]
+        assert isinstance(ack, Acknowledged)
+        head, *others = ack.operators
+        metrics = replace(
+            head.metrics,
+            unaligned=True,
+            bytes_persisted_in_flight=1_000_000 * (index + 1),
+            switched=None if switched_ms is None else Switch.INPUT,
+            switched_ms=None if switched_ms is None else switched_ms[index],
+        )
+        acks[place] = replace(ack, operators=(replace(head, metrics=metrics), *others))
+    lines = fold(view(), [*started(), begin, *acks, settled])
+    assert lines[-1].endswith(f"state 1.2 MB, unaligned{after}: 3.0 MB in flight")
 
 
 def test_a_failed_checkpoint_says_why_and_who_is_missing() -> None:
