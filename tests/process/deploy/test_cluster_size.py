@@ -17,6 +17,8 @@ from jobs import cluster_size
 from jobs.models import Job
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(300)
+
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -63,6 +65,3 @@ def test_a_standalone_master_tells_the_cores_of_the_workers_that_are_alive(
             assert cluster_size.slots_max(Job(spark_master="spark://elsewhere:1")) is None
             assert cluster_size.slots_max(Job(spark_master="yarn")) is None
         wait_until(lambda: cluster_size.slots_max(job) == 0, "a worker that is gone does not count")
-
-
-pytestmark = pytest.mark.timeout(300)
