@@ -70,7 +70,7 @@ format: setup ## Format the code
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-test: lint ## Lint, then run the whole test suite
+test: setup ## Lint and the whole test suite, side by side
 	$(BIN)/python -m tests $(PYTEST_ARGS)
 
 test-fast: setup ## Unit and database tests, 200 seeded jobs: what three minutes show

@@ -1,10 +1,10 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
-A lane is one pytest run. ``timeless`` holds what waits as long as it takes (unit, database,
-simulation, programs, docs, pages in a browser), on two niced workers; ``processes`` runs against
-real time, one test at a time, and has the machine whenever it wants it. ``--fast`` runs unit,
-database and simulation alone, with fewer seeds. With pytest options there is one ordinary run of
-what they ask for.
+A lane is one pytest run, or ``make lint``. ``timeless`` holds what waits as long as it takes (unit,
+database, simulation, programs, docs, pages in a browser), on two niced workers; ``processes`` runs
+against real time, one test at a time, and has the machine whenever it wants it. ``--fast`` runs
+unit, database and simulation alone, with fewer seeds. With pytest options there is one ordinary run
+of what they ask for.
 
 Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``.
 Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the
@@ -42,11 +42,13 @@ INTERRUPTED = 128 + signal.SIGINT
 
 @dataclass(frozen=True)
 class Lane:
-    """One pytest run: its options, beside those of all."""
+    """One process, a pytest run with these options unless it has another command."""
 
     name: str
     options: tuple[str, ...]
     nice: int = 0
+    command: tuple[str, ...] = (*PYTEST, f"--durations={SLOWEST}")
+    interrupt: signal.Signals = signal.SIGINT
 
 
 # Tests of one file run in one worker, in their order: they may share a server or a sum. The longest
@@ -69,7 +71,11 @@ FAST = Lane(
         *TIMELESS_OPTIONS,
     ),
 )
+# Beside the tests, not before them: it keeps one core busy. At SIGTERM make ends what it runs; at
+# SIGINT it waits, for a terminal would have told both.
+LINT = Lane("lint", ("--no-print-directory", "lint"), NICENESS, ("make",), signal.SIGTERM)
 LANES = (
+    LINT,
     Lane(
         "processes",
         (
@@ -108,7 +114,7 @@ class Run:
         for lane, report in self._reports.items():
             with report.open("wb") as output:
                 self._running[lane] = subprocess.Popen(
-                    [*PYTEST, *lane.options, f"--durations={SLOWEST}"],
+                    [*lane.command, *lane.options],
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -146,8 +152,8 @@ class Run:
         self._signals += 1
         if self._signals == 1:
             print("\nEnding the tests and their servers; Ctrl-C again kills them.", flush=True)
-            for process in self._running.values():
-                process.send_signal(signal.SIGINT)
+            for lane, process in self._running.items():
+                process.send_signal(lane.interrupt)
 
     def _show(self, lane: Lane, code: int) -> None:
         report = self._reports[lane].read_text(errors="replace").strip()
