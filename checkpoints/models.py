@@ -309,9 +309,9 @@ class GateAlignment(models.Model):
                 fields=["checkpoint", "operator", "index", "gate"], name="alignment_gate"
             ),
             models.CheckConstraint(
-                condition=Exact(_Cardinality("upstream"), _Cardinality("arrived_ms"))
-                & Exact(_Cardinality("upstream"), _Cardinality("blocked_ms"))
-                & Exact(_Cardinality("upstream"), _Cardinality("bytes_during")),
+                condition=Q(Exact(_Cardinality("upstream"), _Cardinality("arrived_ms")))
+                & Q(Exact(_Cardinality("upstream"), _Cardinality("blocked_ms")))
+                & Q(Exact(_Cardinality("upstream"), _Cardinality("bytes_during"))),
                 name="alignment_lengths",
             ),
         ]

@@ -12,7 +12,7 @@ from typing import Any
 from celery import Celery, Task, bootsteps, signals
 from celery.worker import state as worker_state
 from django.conf import settings
-from kombu import Queue
+from kombu.entity import Queue
 
 from controlplane.base import logs, watchdog
 from controlplane.base.hardening import make_undumpable

@@ -15,8 +15,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core import signals
-from django.core.handlers.asgi import ASGIHandler, get_script_prefix
-from django.http import FileResponse, HttpRequest
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.http import FileResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 from starlette.datastructures import Headers
@@ -51,8 +51,14 @@ LARGE_BODIES_PER_ACCOUNT_MAX = 4
 logger = logging.getLogger(__name__)
 
 
+class _Request(ASGIRequest):
+    refused: Refusal | None = None  # The middleware answers with it.
+
+
 class DjangoHandler(ASGIHandler):
     """Django as an ASGI application, for HTTP only."""
+
+    request_class = _Request
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +73,8 @@ class DjangoHandler(ASGIHandler):
         """Load the middlewares as synchronous ones, for threads."""
         super().load_middleware(is_async=False)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Django's stubs call the messages of ASGI immutable, Starlette's types do not.
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # type: ignore[override]
         """Answer one request."""
         with (
             SpooledTemporaryFile[bytes](settings.FILE_UPLOAD_MAX_MEMORY_SIZE) as body,
@@ -96,7 +103,7 @@ class DjangoHandler(ASGIHandler):
                 body.seek(0)
                 body.truncate()
             request, response = self.create_request(scope, body)
-            if request is not None:
+            if isinstance(request, _Request):
                 # Absent for a chunked body; without it parsers see an empty body.
                 request.META["CONTENT_LENGTH"] = str(size)
                 request.refused = refused
@@ -108,10 +115,11 @@ class DjangoHandler(ASGIHandler):
                 except Refusal as error:  # Too many calls wait for a thread.
                     await plain(refusal(error))(scope, receive, send)
                     return
+            assert response is not None  # The request was malformed, or is answered.
             if response.streaming:
                 await self._stream(response, send)
             else:
-                await self.send_response(response, send)
+                await self.send_response(response, send)  # type: ignore[arg-type]  # As above.
 
     async def _limit(self, scope: Scope, holds: ExitStack) -> tuple[int, Refusal | None]:
         """The limit on the body of a request, and the refusal of a larger one; None: too large.
@@ -137,7 +145,7 @@ class DjangoHandler(ASGIHandler):
         holds.enter_context(self._large_bodies.admit(account=name))
         return bytes_max, None
 
-    async def _hashing(self, scope: Scope, request: HttpRequest) -> HttpResponseBase:
+    async def _hashing(self, scope: Scope, request: ASGIRequest) -> HttpResponseBase:
         """The response to a request that may hash; a refusal of one comes after a pause.
 
         Raises:
@@ -155,11 +163,11 @@ class DjangoHandler(ASGIHandler):
             await asyncio.sleep(REFUSED_LOGIN_PAUSE_S)
         return response
 
-    def _respond(self, request: HttpRequest) -> HttpResponseBase:
+    def _respond(self, request: ASGIRequest) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(request.scope))
         signals.request_started.send(sender=type(self), scope=request.scope)
         response = self.get_response(request)
-        response._handler_class = type(self)
+        response._handler_class = type(self)  # type: ignore[attr-defined]  # Not in the stubs.
         if isinstance(response, FileResponse):
             response.block_size = self.chunk_size
         if not response.streaming:

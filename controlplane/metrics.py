@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db.models import Count, Min, OuterRef, Q, Subquery
@@ -25,7 +25,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -50,6 +52,9 @@ from jobs.models import (
 )
 from weir.protocol.lifecycle import CheckpointStatus
 
+if TYPE_CHECKING:
+    from rest_framework.permissions import _SupportsHasPermission  # In the stubs only.
+
 JOBS_MAX = 200
 KEPT_AFTER_END = timedelta(hours=1)
 READ_TIMES_MAX = 3  # Where rows are removed meanwhile; then the next scrape has the totals again.
@@ -60,15 +65,16 @@ _RESTORE_PHASES = ("backoff", "redeploy", "restore", "catch_up")
 class _Anything(BaseContentNegotiation):
     """No negotiation by REST framework: the exposition format negotiates itself."""
 
-    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
         """The first parser, which is not used."""
-        return parsers[0]
+        return next(iter(parsers))
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         """The first renderer, which renders refusals."""
-        return renderers[0], str(renderers[0].media_type)
+        first = next(iter(renderers))
+        return first, str(first.media_type)
 
 
 @extend_schema(exclude=True)
@@ -78,11 +84,11 @@ class MetricsView(APIView):
     content_negotiation_class = _Anything
     throttle_classes = ()
 
-    def get_authenticators(self) -> list[Any]:
+    def get_authenticators(self) -> list[BaseAuthentication]:
         """None if the metrics are public: an expired token must not fail the request."""
         return [] if settings.WEIR_METRICS_PUBLIC else super().get_authenticators()
 
-    def get_permissions(self) -> list[Any]:
+    def get_permissions(self) -> "Sequence[_SupportsHasPermission]":
         """None if the metrics are public."""
         return [] if settings.WEIR_METRICS_PUBLIC else super().get_permissions()
 
@@ -279,6 +285,7 @@ def _last_checkpoint_metrics(jobs: list[Job], now: datetime) -> Iterator[Metric]
     for job in jobs:
         row = last.get(job.pk)
         if row is not None:
+            assert row.settled_at is not None  # It has completed.
             completed_at.add_metric([job.pk], row.settled_at.timestamp())
             size.add_metric([job.pk, "full"], row.state_bytes)
             size.add_metric([job.pk, "delta"], row.written_bytes)

@@ -239,6 +239,11 @@ class Job(models.Model):
         """Whether the job reached a final status."""
         return self.status in FINAL_JOB_STATUSES
 
+    @property
+    def newest_driver(self) -> "Driver | None":
+        """The newest driver, the only one whose events count."""
+        return self.drivers.order_by("-number").first()
+
 
 class Driver(models.Model):
     """One launched Spark application of a job. Only the newest may speak for it."""

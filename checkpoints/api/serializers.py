@@ -1,15 +1,21 @@
 """Serializers of checkpoints, savepoints and verdicts, and of jobs with their checkpoints."""
 
+from typing import TYPE_CHECKING
+
 from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
+from checkpoints.api.summaries import Summary
 from checkpoints.models import AlignmentOutcome, Checkpoint, Savepoint, SubtaskAck
 from jobs.api.serializers import JobDetailSerializer, JobSerializer
 from jobs.models import Job
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 from weir.protocol.messages import Switch
+
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
 
 _SAVEPOINT_KINDS = [
     (kind.value, kind.value) for kind in CheckpointKind if kind is not CheckpointKind.CHECKPOINT
@@ -21,7 +27,7 @@ class CheckpointSerializer(serializers.ModelSerializer):
 
     url = serializers.SerializerMethodField()
     job = serializers.CharField(source="job_id")
-    parent = serializers.IntegerField(
+    parent = serializers.IntegerField(  # type: ignore[assignment]  # DRF takes fields off the class.
         source="parent.number",
         allow_null=True,
         default=None,
@@ -334,11 +340,12 @@ class CheckpointSummarySerializer(serializers.Serializer):
     next_at = serializers.DateTimeField(source="next_checkpoint_at", allow_null=True)
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
-    def get_age_ms(self, job: Job) -> int | None:
+    def get_age_ms(self, job: "WithAnnotations[Job, Summary]") -> int | None:
         """Milliseconds since the last checkpoint completed, by the database's clock."""
-        if job.last_checkpoint is None:
+        last = job.last_checkpoint
+        if last is None or last.settled_at is None:
             return None
-        age = job.read_at - job.last_checkpoint.settled_at
+        age = job.read_at - last.settled_at
         return max(0, round(age.total_seconds() * 1000))
 
 

@@ -1,6 +1,8 @@
 """Summaries of jobs' checkpoints: two queries for any number of jobs."""
 
 from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, TypedDict
 
 from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -10,8 +12,27 @@ from controlplane.base import clock
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
 
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
 
-def with_checkpoints(jobs: QuerySet[Job]) -> QuerySet[Job]:
+
+class SummaryColumns(TypedDict):
+    """The columns of ``with_checkpoints``."""
+
+    last_checkpoint_id: int | None
+    last_checkpoint_number: int | None
+    failures_since_last: int
+    next_checkpoint_at: datetime | None
+    read_at: datetime
+
+
+class Summary(SummaryColumns):
+    """A job's columns and its last checkpoint, which ``attach`` sets."""
+
+    last_checkpoint: Checkpoint | None
+
+
+def with_checkpoints(jobs: QuerySet[Job]) -> "QuerySet[WithAnnotations[Job, SummaryColumns]]":
     """Each job with ``last_checkpoint_id``, ``failures_since_last``, ``next_checkpoint_at``.
 
     Both subqueries begin in the index on job, status and number: the first one reads one entry of
@@ -39,7 +60,7 @@ def with_checkpoints(jobs: QuerySet[Job]) -> QuerySet[Job]:
     )
 
 
-def attach(jobs: Iterable[Job]) -> None:
+def attach(jobs: "Iterable[WithAnnotations[Job, Summary]]") -> None:
     """Set ``last_checkpoint`` on each of these jobs; None without one."""
     rows = list(jobs)
     wanted = [job.last_checkpoint_id for job in rows if job.last_checkpoint_id is not None]

@@ -1,7 +1,7 @@
 """The API of checkpoints and their verdicts, and of jobs with their checkpoints."""
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema
@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from checkpoints.api import channels, filters
 from checkpoints.api import serializers as shapes
-from checkpoints.api.summaries import attach, with_checkpoints
+from checkpoints.api.summaries import Summary, attach, with_checkpoints
 from checkpoints.models import Checkpoint, SubtaskAck
 from checkpoints.operations import savepoints
 from checkpoints.verdict import queries
@@ -32,6 +32,9 @@ from jobs.api.common import (
     job_list_schema,
 )
 from jobs.models import Job, Operation
+
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
 
 # Jobs ---------------------------------------------------------------------------------------------
 
@@ -65,6 +68,7 @@ class JobsView(job_views.JobsView):
 class JobView(job_views.JobView):
     """One job, with a summary of its checkpoints."""
 
+    job: "WithAnnotations[Job, Summary]"
     serializer_class = shapes.JobDetailWithCheckpointsSerializer
 
     def jobs(self) -> QuerySet[Job]:
@@ -93,7 +97,7 @@ class JobView(job_views.JobView):
         if "recovery_target_s" in given:
             target_s = given["recovery_target_s"]
             services.set_recovery_target(account(request), self.job.pk, target_s)
-        self.job = self.find_job(self.job.pk)
+        self.load_job(self.job.pk)
         return self.get(request, job_id)
 
 

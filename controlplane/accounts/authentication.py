@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 from importlib import import_module
-from types import SimpleNamespace
 
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
@@ -78,7 +78,9 @@ def user_of_session(session_key: str) -> User | None:
         return None
     sessions = import_module(settings.SESSION_ENGINE)
     # ``get_user`` reads the session alone; this needs none of Django's middlewares.
-    user = get_user(SimpleNamespace(session=sessions.SessionStore(session_key)))
+    request = HttpRequest()
+    request.session = sessions.SessionStore(session_key)
+    user = get_user(request)
     return user if isinstance(user, User) else None
 
 

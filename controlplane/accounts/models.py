@@ -31,7 +31,7 @@ class User(AbstractUser):
 
     role = models.CharField(max_length=16, choices=Role, default=Role.VIEWER)
 
-    class Meta(AbstractUser.Meta):
+    class Meta(AbstractUser.Meta):  # type: ignore[name-defined, misc]  # Not in the stubs.
         constraints = [
             models.CheckConstraint(condition=models.Q(role__in=Role.values), name="user_role"),
         ]

@@ -7,11 +7,11 @@ Refusals of one source are counted in one entry per hour (``controlplane.audit.m
 import logging
 from collections.abc import Callable
 
-from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controlplane.accounts.models import User
 from controlplane.audit.models import record_refusal
 from controlplane.base import logs
 from controlplane.base.limits import addresses, counters
@@ -36,7 +36,7 @@ class RefusalMiddleware:
         response = self._get_response(request)
         if response.status_code in REFUSED:
             user = getattr(request, "user", None)  # By REST framework the token's.
-            actor = user if isinstance(user, AbstractBaseUser) else None
+            actor = user if isinstance(user, User) else None
             note(actor, response.status_code, request.method or "", request.path)
         return response
 
@@ -62,7 +62,7 @@ class RefusalNotes:
         await self._app(scope, receive, note_and_send)
 
 
-def note(actor: AbstractBaseUser | None, status: int, method: str, path: str) -> None:
+def note(actor: User | None, status: int, method: str, path: str) -> None:
     """Count a refused request in the audit log; the entry has the first one's method and path."""
     address = addresses.plain(logs.current().get("address"))
     holder = addresses.source(address) if actor is None else f"user {actor.pk}"

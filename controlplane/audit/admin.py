@@ -1,12 +1,15 @@
 """The audit log in the admin site, read-only."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 
 from controlplane.audit.models import AuditEntry, record
+
+if TYPE_CHECKING:  # The stubs' name for the model of ``AUTH_USER_MODEL``, which lies above.
+    from django.contrib.auth.models import _User
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -30,13 +33,18 @@ class AuditedAdmin(admin.ModelAdmin):
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
         """Note a new row; Django calls this once it is saved."""
-        record(request.user, f"{_kind(obj)}.create", f"{_kind(obj)}/{obj}", after=_said(message))
+        record(_actor(request), f"{_kind(obj)}.create", f"{_kind(obj)}/{obj}", after=_said(message))
         return super().log_addition(request, obj, message)
 
     def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
         """Note a changed row; Django calls this once it is saved."""
-        record(request.user, f"{_kind(obj)}.change", f"{_kind(obj)}/{obj}", after=_said(message))
+        record(_actor(request), f"{_kind(obj)}.change", f"{_kind(obj)}/{obj}", after=_said(message))
         return super().log_change(request, obj, message)
+
+
+def _actor(request: HttpRequest) -> "_User":
+    assert request.user.is_authenticated  # The admin site lets no other in.
+    return request.user
 
 
 def _kind(obj: Model) -> str:

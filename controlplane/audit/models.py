@@ -7,15 +7,17 @@ bound on such entries in all, beyond which the sources of an hour share one.
 
 import hashlib
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import IntegrityError, models, transaction
 from django.db.models import F
 
 from controlplane.base import clock, logs
 from controlplane.base.limits import addresses
+
+if TYPE_CHECKING:  # The stubs' name for the model of ``AUTH_USER_MODEL``, which lies above.
+    from django.contrib.auth.models import _User
 
 REFUSAL_ENTRIES_MAX = 1_000  # In an hour.
 UNKNOWN_CLIENT = "unknown client"  # No account's name: those have no blanks.
@@ -79,7 +81,7 @@ class AuditChain(models.Model):
 
 
 def record(
-    actor: AbstractBaseUser | None,
+    actor: "_User | None",
     action: str,
     target: str,
     *,
@@ -105,7 +107,7 @@ def record(
 
 
 def record_refusal(
-    actor: AbstractBaseUser | None,
+    actor: "_User | None",
     action: str,
     target: str,
     *,

@@ -12,10 +12,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from django.core.exceptions import FieldDoesNotExist, ValidationError
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Field, Model, Q, QuerySet
 from rest_framework import exceptions
 from rest_framework.filters import BaseFilterBackend
 from rest_framework.pagination import BasePagination
@@ -29,6 +29,22 @@ if TYPE_CHECKING:  # REST framework reads its settings, which name this module, 
 PAGE_SIZE = 50
 PAGE_SIZE_MAX = 200
 CURSOR_LENGTH_MAX = 2_000
+
+_Model = TypeVar("_Model", bound=Model)
+_Row = TypeVar("_Row")
+
+
+@runtime_checkable
+class OrderedView(Protocol):
+    """The part of a view that its pages read."""
+
+    @property
+    def orderings(self) -> Mapping[str, Sequence[str]]:
+        """The columns to sort by, for each name that ``?ordering=`` may have."""
+
+    @property
+    def default_ordering(self) -> str:
+        """The ordering of a request that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +90,16 @@ class Ordering(BaseFilterBackend):
     parameter: ClassVar[str] = "ordering"
 
     def filter_queryset(
-        self, request: Request, queryset: QuerySet[Model], view: "APIView"
-    ) -> QuerySet[Model]:
+        self, request: Request, queryset: QuerySet[_Model, _Row], view: "APIView"
+    ) -> QuerySet[_Model, _Row]:
         """Refuse an unknown ordering; the page does the sorting."""
+        assert isinstance(view, OrderedView)
         self.chosen(request, view)
         return queryset
 
-    def chosen(self, request: Request, view: "APIView") -> str:
+    def chosen(self, request: Request, view: OrderedView) -> str:
         """The ordering asked for, else the view's ``default_ordering``."""
-        given: str = request.query_params.get(self.parameter, view.default_ordering)
+        given = request.query_params.get(self.parameter, view.default_ordering)
         if given.removeprefix("-") not in view.orderings:
             known = ", ".join(self._names(view))
             raise exceptions.ValidationError(
@@ -92,7 +109,7 @@ class Ordering(BaseFilterBackend):
 
     def get_schema_operation_parameters(self, view: "APIView") -> list[dict[str, Any]]:
         """For the OpenAPI document."""
-        if not getattr(view, "orderings", None):
+        if not isinstance(view, OrderedView) or not view.orderings:
             return []
         return [
             {
@@ -109,14 +126,14 @@ class Ordering(BaseFilterBackend):
         ]
 
     @staticmethod
-    def _names(view: "APIView") -> list[str]:
+    def _names(view: OrderedView) -> list[str]:
         return [sign + name for name in view.orderings for sign in ("", "-")]
 
 
 class Page(BasePagination):
     """The base of all pages: their parameters, their links and the shape of the response."""
 
-    def begin(self, request: Request, view: "APIView") -> None:
+    def begin(self, request: Request, view: OrderedView) -> None:
         """Read the parameters.
 
         Raises:
@@ -125,7 +142,7 @@ class Page(BasePagination):
         self.url = request.build_absolute_uri()
         self.ordering = Ordering().chosen(request, view)
         self.size = self._size(request)
-        self.columns: Sequence[str] = view.orderings[self.ordering.removeprefix("-")]
+        self.columns = view.orderings[self.ordering.removeprefix("-")]
         self.cursor: Cursor | None = None
         if given := request.query_params.get("cursor"):
             try:
@@ -226,10 +243,10 @@ class CursorPagination(Page):
     """Pages of a QuerySet by cursor."""
 
     def paginate_queryset(
-        self, queryset: QuerySet[Any], request: Request, view: "APIView | None" = None
+        self, queryset: QuerySet[Any], request: Request, view: "APIView | OrderedView | None" = None
     ) -> list[Any]:
         """The rows of the page that the request asks for."""
-        assert view is not None
+        assert isinstance(view, OrderedView)
         self.begin(request, view)
         if self.cursor is not None:
             values = _typed(queryset.model, self.columns, self.cursor.values)
@@ -255,8 +272,10 @@ def _typed(model: type[Model], columns: Sequence[str], values: Sequence[Any]) ->
         if isinstance(value, str) and "\0" in value:
             raise bad_cursor("malformed")
         try:
+            field = model._meta.get_field(column)
+            assert isinstance(field, Field)  # A column: never the other end of a relation.
             # ``clean`` checks the range too: PostgreSQL refuses to compare with a value beyond it.
-            value = model._meta.get_field(column).clean(value, None)
+            value = field.clean(value, None)
             if isinstance(value, datetime):
                 value = _in_utc(value)
         except (ValidationError, FieldDoesNotExist, TypeError, ValueError, OverflowError) as error:

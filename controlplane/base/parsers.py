@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from django.conf import settings
 from rest_framework import parsers, renderers
@@ -26,7 +26,7 @@ class JSONParser(parsers.BaseParser):
 
     def parse(
         self,
-        stream: BinaryIO,
+        stream: IO[bytes],
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> HttpRespo
     return of_exception(getattr(request, "_request", request), error)
 
 
-def of_exception(request: HttpRequest, error: BaseException) -> JsonResponse:
+def of_exception(request: HttpRequest | None, error: BaseException) -> JsonResponse:
     """Any exception as a response; an unexpected one is logged with its traceback."""
     if (full := disk_full(error)) is not None:
         return of_refusal(request, full)
@@ -131,7 +131,8 @@ def of_exception(request: HttpRequest, error: BaseException) -> JsonResponse:
                 headers={"Retry-After": str(DATABASE_RETRY_AFTER_S)},
             )
         case _:
-            logger.error("%s %s failed", request.method, request.path, exc_info=error)
+            asked = "a request" if request is None else f"{request.method} {request.path}"
+            logger.error("%s failed", asked, exc_info=error)
             return problem(
                 request,
                 500,
@@ -210,7 +211,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 # --------------------------------------------------------------------------------------------------
 
 
-def _of_api_exception(request: HttpRequest, error: exceptions.APIException) -> JsonResponse:
+def _of_api_exception(request: HttpRequest | None, error: exceptions.APIException) -> JsonResponse:
     headers: dict[str, str] = {}
     if challenge := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = challenge

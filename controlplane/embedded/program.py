@@ -6,11 +6,10 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from controlplane.embedded.process import ServiceProcess, is_alive
+from controlplane.embedded.process import ProcessOptions, ServiceProcess, is_alive
 from controlplane.embedded.server import write_private
 
 START_TIME_TOLERANCE_S = 0.5
@@ -68,7 +67,7 @@ class Program(ServiceProcess):
     def _answers(self) -> bool:
         return self._is_ready()
 
-    def _popen_options(self) -> Mapping[str, Any]:
+    def _popen_options(self) -> ProcessOptions:
         return {"cwd": str(self._directory), "env": dict(self._environment())}
 
     def _prepare(self, deadline: float) -> None:

@@ -205,7 +205,7 @@ TEMPLATES = [
 # The few threads of the web process, and Celery's processes, keep their connections. A long wait
 # for a lock ends with an error, after which the caller retries, and an idle open transaction is
 # ended, because a job's row lock holds up all other work on that job.
-DATABASES: dict[str, dict[str, Any]] = {
+DATABASES: dict[str, dj_database_url.DBConfig] = {
     "default": dj_database_url.parse(
         env.text("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir"),
         conn_max_age=None,

@@ -14,7 +14,7 @@ from controlplane.base.errors import Refusal
 from controlplane.deliveries import endpoints
 from controlplane.deliveries.models import NOTICE_SEVERITIES
 from frontend.alerts.rule_rows import LABELS
-from frontend.base.forms import ServiceForm
+from frontend.base.forms import ServiceForm, choice_field
 from frontend.base.status import OPERATION_KIND
 
 _PARAMETER = re.compile(r"\$\.(\w+)")  # As msgspec names the place of an error.
@@ -84,7 +84,7 @@ class RuleForm(ServiceForm):
             for pk, name in endpoints.listed().order_by("name").values_list("pk", "name")
         ]
         if choices:
-            self.fields["endpoints"].choices = choices  # type: ignore[attr-defined]
+            choice_field(self, "endpoints").choices = choices
         else:
             del self.fields["endpoints"]
         parameters = {

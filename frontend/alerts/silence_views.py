@@ -25,7 +25,7 @@ from controlplane.deliveries.models import NOTICE_SEVERITIES
 from frontend.alerts import alert_rows
 from frontend.base import alert_tabs
 from frontend.base.access import account, action_for, form_for, page_for
-from frontend.base.forms import ServiceForm, form_page, moment_field, sent
+from frontend.base.forms import ServiceForm, choice_field, form_page, moment_field, sent
 from frontend.base.pages import refusals_as_messages
 from frontend.base.paging import paged
 
@@ -79,7 +79,7 @@ class SilenceForm(ServiceForm):
         super().__init__(data, **options)
         known = Rule.objects.order_by("name").values_list("pk", "name")
         choices = [("", "any rule"), *((str(pk), name) for pk, name in known)]
-        self.fields["rule"].choices = choices  # type: ignore[attr-defined]
+        choice_field(self, "rule").choices = choices
 
     def clean(self) -> dict[str, Any]:
         """Require the time where the silence lasts until one."""

@@ -84,13 +84,14 @@ def takeover(it: Deployment, before: Deployment | None) -> Takeover | None:
     is_driver_new = it.driver != before.driver
     over = was_over(it, before)
     down = None if over else milliseconds_between(before.ended_at, it.running_at)
+    parts: tuple[float | None, float | None, float | None]
     if it.redeploy_ms is not None and it.restore_ms is not None:
         redeploy, restore = it.redeploy_ms, it.restore_ms
         delay = it.backoff_ms or 0.0
         if down is not None:
             delay = max(delay, down - redeploy - restore)
         down = delay + redeploy + restore
-        parts: tuple[float | None, ...] = (delay, redeploy, restore)
+        parts = (delay, redeploy, restore)
     else:
         requested = it.requested_at if is_driver_new else it.started_at
         began = max(it.started_at, requested)

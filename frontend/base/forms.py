@@ -52,6 +52,13 @@ class ServiceForm(forms.Form):
         return None if errors else refused
 
 
+def choice_field(form: forms.Form, name: str) -> forms.ChoiceField:
+    """A field of a form whose choices depend on rows."""
+    field = form.fields[name]
+    assert isinstance(field, forms.ChoiceField)
+    return field
+
+
 def sent(request: HttpRequest) -> QueryDict | None:
     """The fields of a form that was sent; None: it is shown for the first time."""
     return request.POST if request.method == "POST" else None

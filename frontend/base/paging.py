@@ -52,7 +52,7 @@ def paged(
     if not wanted.is_valid():
         said = {name: " ".join(errors) for name, errors in wanted.form.errors.items()}
         return Paged([], errors=said)
-    view: Any = _Ordering(column)
+    view = _Ordering(column)
     request.GET = given  # type: ignore[assignment]
     pages, is_lost = CursorPagination(), False
     try:

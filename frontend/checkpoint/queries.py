@@ -7,7 +7,8 @@ are checkpoint numbers: each page of the list costs the same.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from uuid import UUID
 
 from django.db import connection
@@ -30,6 +31,9 @@ from frontend.base.query_parameters import BIGINT_MAX
 from jobs.models import Operation, Subtask
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
+
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
 
 LISTED = 50
 ACKS_LISTED = 25
@@ -86,13 +90,22 @@ def listed(job_id: str, *, status: str, kind: str, before: int | None, after: in
     return Listed(newest[:LISTED], before is not None, len(newest) > LISTED)
 
 
-def checkpoint_by_number(job_id: str, number: int) -> Checkpoint | None:
+class PageColumns(TypedDict):
+    """The further columns of a checkpoint on its page."""
+
+    now: datetime
+    previous_number: int | None
+    next_number: int | None
+
+
+def checkpoint_by_number(
+    job_id: str, number: int
+) -> "WithAnnotations[Checkpoint, PageColumns] | None":
     """One checkpoint with its savepoint, its parent, ``now`` and its neighbours' numbers."""
-    row: Checkpoint | None
     others = Checkpoint.objects.filter(job=OuterRef("job"))
     earlier = others.filter(number__lt=OuterRef("number")).order_by("-number")
     later = others.filter(number__gt=OuterRef("number")).order_by("number")
-    row = (
+    return (
         Checkpoint.objects.filter(job=job_id, number=number)
         .select_related("savepoint", "savepoint__created_by", "parent")
         .annotate(
@@ -102,7 +115,6 @@ def checkpoint_by_number(job_id: str, number: int) -> Checkpoint | None:
         )
         .first()
     )
-    return row
 
 
 def compared(checkpoint: Checkpoint) -> Checkpoint | None:

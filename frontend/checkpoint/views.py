@@ -9,7 +9,7 @@ to a chain's subtasks or an operator's acknowledgements can be shared.
 import hashlib
 import json
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -29,6 +29,9 @@ from frontend.job import queries as shared
 from frontend.job.marks import Figure
 from jobs.models import Job
 from weir.protocol.lifecycle import CheckpointStatus
+
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
 
 VERSION = version("weir-streaming")  # Part of ETags: another version may render differently.
 
@@ -109,7 +112,9 @@ def checkpoint_data(request: HttpRequest, job_id: str, number: int) -> HttpRespo
     return _json(request, _live(job, checkpoint, shared.operators(job.pk)))
 
 
-def _live(job: Job, checkpoint: Checkpoint, operators: list[Any]) -> Json:
+def _live(
+    job: Job, checkpoint: "WithAnnotations[Checkpoint, queries.PageColumns]", operators: list[Any]
+) -> Json:
     settled = checkpoint.status in COMPLETED_ONCE
     return details.live_value(
         checkpoint,
@@ -121,7 +126,7 @@ def _live(job: Job, checkpoint: Checkpoint, operators: list[Any]) -> Json:
     )
 
 
-def _checkpoint_or_404(job: Job, number: int) -> Checkpoint:
+def _checkpoint_or_404(job: Job, number: int) -> "WithAnnotations[Checkpoint, queries.PageColumns]":
     checkpoint = queries.checkpoint_by_number(job.pk, number) if number <= 2**63 - 1 else None
     if checkpoint is None:
         raise Http404(f"Job {job.pk!r} has no checkpoint {number}.")

@@ -26,7 +26,7 @@ from controlplane.base.errors import existing
 from controlplane.base.formatting import duration, iso, milliseconds_between, rough_duration
 from frontend.base import pages, status
 from frontend.base.access import account, action_for, form_for, may, page_for
-from frontend.base.forms import form_page, sent
+from frontend.base.forms import choice_field, form_page, sent
 from frontend.job import queries, snapshot
 from frontend.operations import effects, forms, restore_targets, results, steps
 from frontend.operations.effects import Known
@@ -380,9 +380,9 @@ def _deletion(savepoint: Savepoint) -> dict[str, Any]:
 def _why_not(job: Job, name: str, form: forms.Form) -> str:
     if why := snapshot.actions(job, queries.recent_operations(job.pk))[name]:
         return str(why)
-    if isinstance(form, forms.TargetForm) and not form.fields["target"].choices:
+    if isinstance(form, forms.TargetForm) and not form.restorable:
         return "This job has no kept checkpoint or savepoint to restore."
-    if isinstance(form, forms.CompareForm) and not form.fields["other_job_id"].choices:
+    if isinstance(form, forms.CompareForm) and not choice_field(form, "other_job_id").choices:
         return "This job has no fork and is not one, so there is no output to compare with."
     return ""
 
@@ -419,9 +419,9 @@ def _missing(form: forms.Form, initial: dict[str, Any]) -> list[str]:
 
 
 def _not_offered(form: forms.Form, target: str) -> str:
-    if not target or "target" not in form.fields:
+    if not target or not isinstance(form, forms.TargetForm):
         return ""
-    offered = [value for _, group in form.fields["target"].choices for value, _ in group]
+    offered = [value for _, group in form.restorable for value, _ in group]
     if target in offered:
         return ""
     return f"{restore_targets.named(target)} is no longer kept, or not of this job: choose another."

@@ -11,7 +11,7 @@ from controlplane.deliveries.machine import DeliveryStatus
 from controlplane.deliveries.models import Endpoint
 from controlplane.deliveries.receivers.base import Receiver
 from controlplane.deliveries.sending.addresses import URL_LENGTH_MAX
-from frontend.base.forms import ServiceForm, moment_field
+from frontend.base.forms import ServiceForm, choice_field, moment_field
 
 SECRET_LENGTH_MAX = 200
 KEPT = "Leave it empty to keep the present one."
@@ -174,7 +174,7 @@ class RangeForm(ServiceForm):
         self, data: Mapping[str, Any] | None, choices: list[tuple[str, str]], **options: Any
     ) -> None:
         super().__init__(data, **options)
-        self.fields["endpoint"].choices = choices  # type: ignore[attr-defined]
+        choice_field(self, "endpoint").choices = choices
 
 
 def first_times(now: datetime) -> dict[str, datetime]:

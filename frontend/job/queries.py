@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.contrib.postgres.expressions import ArraySubquery
@@ -17,6 +17,7 @@ from django.db.models import (
     FloatField,
     Max,
     Min,
+    OrderBy,
     OuterRef,
     Q,
     Subquery,
@@ -48,6 +49,9 @@ from jobs.models import (
 )
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
+
 RECENT_CHECKPOINTS = 30  # Enough for pending ones, the last settled ones and a run of failures.
 RECENT_OPERATIONS = 6
 HISTORY_ROWS = 20
@@ -62,22 +66,44 @@ HISTORY_MAX = 10_000  # Checkpoints of one window.
 HAPPENINGS_MAX = 200  # Attempts, and exceptions, of one window.
 
 
+class RevisionColumns(TypedDict):
+    """The columns of a job from which the revisions of its page are made."""
+
+    newest_exception: int | None
+    newest_alert: int | None
+    firing_alerts: int | None
+
+
+class Fork(TypedDict):
+    """A fork of a job, as its lineage shows it."""
+
+    id: str
+    name: str
+    status: str
+    uri: str
+
+
+class PageColumns(RevisionColumns):
+    """The further columns of a job on its page."""
+
+    now: datetime
+    fork_list: list[Fork]
+
+
 # The newest alert of a job, and how many fire: with these, its page changes.
-_ALERTS = {
-    "newest_alert": Subquery(
-        Alert.objects.filter(job=OuterRef("pk")).order_by("-fired_at", "-id").values("id")[:1]
-    ),
-    "firing_alerts": Subquery(
-        Alert.objects.filter(job=OuterRef("pk"), state=FIRING)
-        .order_by()
-        .values("job")
-        .annotate(count=Count("pk"))
-        .values("count")
-    ),
-}
+_NEWEST_ALERT = Subquery(
+    Alert.objects.filter(job=OuterRef("pk")).order_by("-fired_at", "-id").values("id")[:1]
+)
+_FIRING_ALERTS = Subquery(
+    Alert.objects.filter(job=OuterRef("pk"), state=FIRING)
+    .order_by()
+    .values("job")
+    .annotate(count=Count("pk"))
+    .values("count")
+)
 
 
-def job_with_now(job_id: str) -> Job | None:
+def job_with_now(job_id: str) -> "WithAnnotations[Job, PageColumns] | None":
     """The job with its coordinator's due times, ``now``, and ids of the newest of its past."""
     return (
         Job.objects.select_related("coordinator")
@@ -89,7 +115,8 @@ def job_with_now(job_id: str) -> Job | None:
                 .order_by("-at", "-id")
                 .values("id")[:1]
             ),
-            **_ALERTS,
+            newest_alert=_NEWEST_ALERT,
+            firing_alerts=_FIRING_ALERTS,
             fork_list=ArraySubquery(
                 Job.objects.filter(origin=OuterRef("pk"))
                 .order_by("-created_at", "id")
@@ -103,7 +130,7 @@ def job_with_now(job_id: str) -> Job | None:
     )
 
 
-def job_or_404(job_id: str) -> Job:
+def job_or_404(job_id: str) -> "WithAnnotations[Job, PageColumns]":
     """``job_with_now`` of a job that exists.
 
     Raises:
@@ -166,6 +193,15 @@ def _measured(name: str, field: str = "rates", kind: Any = FloatField) -> Cast:
     return Cast(KT(f"{field}__{name}"), kind())
 
 
+def _indices(order: OrderBy, measured: Q) -> ArrayAgg:
+    """The indices of the measured subtasks in an order, equal ones by their index."""
+    return ArrayAgg(
+        "index",
+        filter=measured,
+        order_by=[order, "index"],  # type: ignore[list-item]  # The stubs know names only.
+    )
+
+
 def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
     """State and load of the newest attempt's subtasks, by chain."""
     up = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
@@ -190,15 +226,9 @@ def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
             back_pressured=Avg(_measured("back_pressured"), filter=measured),
             idle=Avg(_measured("idle"), filter=measured),
             cpu_wait=Max(_measured("cpu_wait"), filter=measured),
-            waiting_most=ArrayAgg(
-                "index",
-                filter=measured,
-                order_by=[_measured("cpu_wait").desc(nulls_last=True), "index"],
-            ),
+            waiting_most=_indices(_measured("cpu_wait").desc(nulls_last=True), measured),
             busiest_busy=Max(_measured("busy"), filter=measured),
-            busiest=ArrayAgg(
-                "index", filter=measured, order_by=[_measured("busy").desc(), "index"]
-            ),
+            busiest=_indices(_measured("busy").desc(), measured),
         )
     )
     return {
@@ -217,13 +247,19 @@ def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
 def _load(row: Mapping[str, Any]) -> Load | None:
     if row["measured_at"] is None:
         return None
-    names = ("measured_at", "busy", "back_pressured", "idle", "busiest_busy")
-    sums = ("records_in", "records_out", "bytes_in", "bytes_out", "cpu_wait")
     return Load(
-        **{name: row[name] for name in names},
-        **{name: row[name] or 0.0 for name in sums},
+        measured_at=row["measured_at"],
+        records_in=row["records_in"] or 0.0,
+        records_out=row["records_out"] or 0.0,
+        bytes_in=row["bytes_in"] or 0.0,
+        bytes_out=row["bytes_out"] or 0.0,
+        busy=row["busy"],
+        back_pressured=row["back_pressured"],
+        idle=row["idle"],
         busiest=row["busiest"][0],
+        busiest_busy=row["busiest_busy"],
         waiting_most=row["waiting_most"][0],
+        cpu_wait=row["cpu_wait"] or 0.0,
     )
 
 
@@ -395,8 +431,8 @@ def aligned(checkpoint: Checkpoint | None, at_most: int) -> Aligned:
         return NOTHING_ALIGNED
     gates = [Gate(*row[:8]) for row in rows]
     inputs = {(gate.operator, gate.index): row[8] for gate, row in zip(gates, rows, strict=True)}
-    *counts, blocked_ms = rows[0][9:]
-    return Aligned(gates, inputs, *counts, blocked_ms=blocked_ms or 0.0)
+    gate_count, channel_count, channels_max, blocked_ms = rows[0][9:]
+    return Aligned(gates, inputs, gate_count, channel_count, channels_max, blocked_ms or 0.0)
 
 
 _IN_FLIGHT = f"""
@@ -421,11 +457,13 @@ def exceptions(job_id: str) -> list[JobException]:
     return list(JobException.objects.filter(job=job_id).order_by("-at", "-id")[:EXCEPTIONS_SHOWN])
 
 
-def job_with_revisions(job_id: str) -> Job | None:
+def job_with_revisions(job_id: str) -> "WithAnnotations[Job, RevisionColumns] | None":
     """The job with its recovery target, the id of its newest exception, its alerts' revision."""
     newest = JobException.objects.filter(job=OuterRef("pk")).order_by("-at", "-id").values("id")
     rows = Job.objects.only("pk", "recovery_target_s").annotate(
-        newest_exception=Subquery(newest[:1]), **_ALERTS
+        newest_exception=Subquery(newest[:1]),
+        newest_alert=_NEWEST_ALERT,
+        firing_alerts=_FIRING_ALERTS,
     )
     return rows.filter(pk=job_id).first()
 
@@ -442,6 +480,6 @@ def recoveries(job_id: str) -> list[Attempt]:
 def newest_settled_at(job_id: str) -> datetime | None:
     """The last settlement among the recent checkpoints: it changes with every settlement."""
     recent = Checkpoint.objects.filter(job=job_id).order_by("-number")[:RECENT_CHECKPOINTS]
-    return Checkpoint.objects.filter(pk__in=recent.values("pk")).aggregate(at=Max("settled_at"))[
-        "at"
-    ]
+    rows = Checkpoint.objects.filter(pk__in=recent.values("pk"))
+    newest: datetime | None = rows.aggregate(at=Max("settled_at"))["at"]
+    return newest

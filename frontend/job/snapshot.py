@@ -7,7 +7,7 @@ revision in here changes.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
 
@@ -38,6 +38,9 @@ from jobs.operations import blocking
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import UNCOMPLETED, JobStatus
 
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
+
 # While a checkpoint is younger than this, the verdict on the one before is shown.
 VERDICT_PATIENCE_MS = 2_000.0
 _TELL_CAUSE = (ConditionKind.JOB_FAILED, ConditionKind.JOB_RECOVERING)
@@ -64,7 +67,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
     job = queries.job_with_now(job_id)
     if job is None:
         return None
-    now: datetime = job.now
+    now = job.now
     driver = queries.newest_driver(job_id)
     attempt = queries.newest_attempt(job_id)
     checkpoints = queries.recent_checkpoints(job_id)
@@ -120,7 +123,9 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         "operations": [operation(row, now) for row in operations],
         "actions": asked | _why_not(asked),
         "revisions": _revisions(
-            job, max((row.settled_at for row in settled), default=None), attempt
+            job,
+            max((row.settled_at for row in settled if row.settled_at is not None), default=None),
+            attempt,
         ),
     }
     return value, operators
@@ -131,7 +136,7 @@ def _graph(
     operators: picture.Graph,
     now: datetime,
     shown: Checkpoint | None,
-    chains: dict[str, queries.ChainSubtasks],
+    chains: dict[str, state.ChainSubtasks],
     verdict: Json | None,
 ) -> Json:
     is_under_way = shown is not None and shown.settled_at is None
@@ -194,7 +199,11 @@ def revisions(job_id: str) -> dict[str, str] | None:
     return _revisions(job, queries.newest_settled_at(job_id), queries.newest_attempt(job_id))
 
 
-def _revisions(job: Any, settled_at: datetime | None, attempt: Attempt | None) -> dict[str, str]:
+def _revisions(
+    job: "WithAnnotations[Job, queries.RevisionColumns]",
+    settled_at: datetime | None,
+    attempt: Attempt | None,
+) -> dict[str, str]:
     parts: tuple[Any, ...] = (job.newest_exception or 0, job.recovery_target_s or "")
     if attempt is not None:
         parts += (attempt.number, iso(attempt.running_at), attempt.catch_up_ms, attempt.end)
@@ -333,7 +342,7 @@ def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
     }
 
 
-def _subtasks(job: Job, chains: dict[str, queries.ChainSubtasks]) -> str:
+def _subtasks(job: Job, chains: dict[str, state.ChainSubtasks]) -> str:
     total = sum(chain.total for chain in chains.values())
     if not total or job.is_over:
         return ""

@@ -12,7 +12,7 @@ from django.conf import settings
 from checkpoints.operations.upgrades import RUN_WITHIN_S_MAX, RUN_WITHIN_S_MIN
 from controlplane.base.errors import Refusal
 from controlplane.base.formatting import interval
-from frontend.base.forms import ServiceForm
+from frontend.base.forms import ServiceForm, choice_field
 from frontend.operations import restore_targets
 from jobs import redaction
 from jobs.models import RECOVERY_TARGET_S_MAX, RECOVERY_TARGET_S_MIN, Job, PipelineKind
@@ -188,7 +188,8 @@ class TargetForm(Form):
 
     def prepare(self, restorable: GroupedChoices) -> None:
         """Offer the checkpoints and savepoints that can be restored."""
-        self.fields["target"].choices = list(restorable)
+        self.restorable = list(restorable)
+        choice_field(self, "target").choices = self.restorable
 
     def arguments(self) -> dict[str, Any]:
         """``checkpoint`` or ``savepoint`` instead of the target."""
@@ -326,7 +327,7 @@ class UpgradeForm(ChangedForm):
         """Show the job's own pipeline and the usual time in the help texts."""
         super().prepare(restorable)
         own = self.job.artifact_id or self.job.pipeline_target
-        self.fields["pipeline_kind"].choices = [
+        choice_field(self, "pipeline_kind").choices = [
             ("", f"{self.job.get_pipeline_kind_display()} {own}, read anew"),
             *PipelineKind.choices,
         ]
@@ -391,7 +392,7 @@ class CompareForm(Form):
 
     def offer(self, relatives: Sequence[Job]) -> None:
         """Offer the job's origin and its forks."""
-        self.fields["other_job_id"].choices = list(_named(relatives))
+        choice_field(self, "other_job_id").choices = list(_named(relatives))
 
 
 def _named(jobs: Sequence[Job]) -> Iterator[restore_targets.Choice]:

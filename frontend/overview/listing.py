@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.paginator import Page, Paginator
@@ -31,6 +31,11 @@ from frontend.overview.sparkline import Point
 from jobs.models import Job
 from weir.protocol.lifecycle import JobStatus
 
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
+
+    ListedJob = WithAnnotations[Job, queries.ListColumns]
+
 JOBS_PER_PAGE = 50
 # Completed and failed checkpoints that are searched for a run of failures.
 SETTLED_CONSIDERED = 3
@@ -58,14 +63,14 @@ GROUPS: Mapping[Group, status.Label] = {
 Json = dict[str, Any]
 
 
-def page(wanted: Wanted = EVERYTHING) -> Page:
+def page(wanted: Wanted = EVERYTHING) -> "Page[ListedJob]":
     """One page of the filtered jobs; the nearest one where there is no such page."""
     return Paginator(queries.jobs(wanted, _silent_after()), JOBS_PER_PAGE).get_page(wanted.page)
 
 
-def job_list(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
+def job_list(jobs: "Page[ListedJob]", wanted: Wanted = EVERYTHING) -> Json:
     """A page of jobs as JSON, with counts. Nine queries for any number of jobs."""
-    rows: Sequence[Job] = list(jobs)
+    rows = list(jobs)
     ids = [job.pk for job in rows]
     running = [job.pk for job in rows if job.status == JobStatus.RUNNING]
     completed = queries.completed_by_id([job.completed_id for job in rows if job.completed_id])
@@ -76,7 +81,7 @@ def job_list(jobs: Page, wanted: Wanted = EVERYTHING) -> Json:
     shown = {
         job.pk: _job(
             job,
-            completed.get(job.completed_id),
+            completed.get(job.completed_id) if job.completed_id else None,
             points.get(job.pk, [])[:SETTLED_CONSIDERED],
             failures.get(job.pk, 0),
         )
@@ -120,7 +125,7 @@ def _groups(wanted: Wanted) -> list[Json]:
     ]
 
 
-def _shown(jobs: Page, wanted: Wanted) -> str:
+def _shown(jobs: "Page[ListedJob]", wanted: Wanted) -> str:
     """The number of filtered jobs, in words."""
     count = jobs.paginator.count
     if not wanted.search:
@@ -150,15 +155,17 @@ def _pressure(measured: BackPressure | None, name: str | None) -> Json:
     }
 
 
-def _urgency(job: Job, shown: Json) -> int:
+def _urgency(job: "ListedJob", shown: Json) -> int:
     if job.urgency == Urgency.OVER:
         return int(Urgency.OVER)
     tones = {item["tone"] for item in shown["attention"]}
     return 0 if "bad" in tones else 1 if tones else 2
 
 
-def _job(job: Job, completed: Checkpoint | None, settled: Sequence[Point], failures: int) -> Json:
-    now: datetime = job.now
+def _job(
+    job: "ListedJob", completed: Checkpoint | None, settled: Sequence[Point], failures: int
+) -> Json:
+    now = job.now
     facts = condition_facts.gather(
         job,
         now,

@@ -6,7 +6,7 @@ Each function is one query, whose cost does not grow with the number of stored c
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
@@ -46,6 +46,11 @@ from jobs.models import (
 )
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
+
+SomeJob = TypeVar("SomeJob", bound=Job)
+
 FAILURES_WINDOW = timedelta(hours=1)
 FAILED_LATELY = Value(timedelta(days=1))  # An older failure needs no attention any more.
 LAUNCH_PATIENCE = Value(timedelta(milliseconds=judge.LAUNCH_PATIENCE_MS))
@@ -67,7 +72,21 @@ class Urgency(IntegerChoices):
     OVER = 3  # The job has ended, other than in a failure within ``FAILED_LATELY``.
 
 
-def jobs(wanted: Wanted, silent_after: timedelta) -> QuerySet[Job]:
+class ListColumns(TypedDict):
+    """The further columns of a job in the list: of its newest driver and attempt, among others."""
+
+    now: datetime
+    driver_status: str | None
+    driver_heard_at: datetime | None
+    driver_created_at: datetime | None
+    attempt_number: int | None
+    attempt_running_at: datetime | None
+    completed_id: int | None
+    recovered: int
+    urgency: int
+
+
+def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[Job, ListColumns]]":
     """The filtered jobs: those that need attention first, then other live ones, then ended ones.
 
     Each has ``now``, its ``urgency``, and columns of its newest driver and attempt.
@@ -180,7 +199,7 @@ def attention_count(wanted: Wanted, silent_after: timedelta) -> int:
     return jobs(wanted.in_group(Group.ATTENTION), silent_after).count()
 
 
-def _searched(rows: QuerySet[Job], search: str) -> QuerySet[Job]:
+def _searched(rows: QuerySet[SomeJob], search: str) -> QuerySet[SomeJob]:
     if not search:
         return rows
     return rows.filter(Q(name__icontains=search) | Q(pk__icontains=search))

@@ -1,7 +1,7 @@
 """Savepoints and lineage of a job as values of their page."""
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.urls import reverse
@@ -18,10 +18,14 @@ from controlplane.base.formatting import (
     size,
 )
 from frontend.base import status
+from frontend.job.queries import PageColumns
 from frontend.operations.steps import Acknowledged
 from jobs.models import Job
 from jobs.redaction import without_credentials
 from weir.protocol.lifecycle import CheckpointStatus
+
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
 
 Json = dict[str, Any]
 
@@ -106,7 +110,7 @@ def _facts(checkpoint: Checkpoint | None, *, is_there: bool) -> str:
     return ", ".join(facts)
 
 
-def lineage(job: Job) -> Json:
+def lineage(job: "WithAnnotations[Job, PageColumns]") -> Json:
     """The origin of a job, its forks, and the checkpoint that it restores next."""
     return {
         "origin": job.origin_id or "",

@@ -39,16 +39,15 @@ def savepoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
     """The job's savepoints, newest first; ``?wanted=nightly`` only matching ones."""
     job = queries.job_or_404(job_id)
     page = _page(request, job)
-    query = urlencode({"wanted": page.wanted, "page": page.page})
     context = {
         "live": listing.savepoint_list(job, page, job.now) | {"lineage": rows.lineage(job)},
         "page": page,
         "tree": tree_rows.build_tree(job),
         "going_back": GOING_BACK,
-        "data_url": f"{reverse('savepoints-data', args=[job_id])}?{query}",
+        "data_url": f"{reverse('savepoints-data', args=[job_id])}?{_query(page, page.page)}",
         "lineage_url": reverse("savepoints-lineage", args=[job_id]),
-        "older": urlencode({"wanted": page.wanted, "page": page.page + 1}),
-        "newer": urlencode({"wanted": page.wanted, "page": page.page - 1}),
+        "older": _query(page, page.page + 1),
+        "newer": _query(page, page.page - 1),
     }
     return pages.job_page(request, "frontend/savepoint_list.html", job, "job-savepoints", context)
 
@@ -56,6 +55,10 @@ def savepoint_list(request: HttpRequest, job_id: str) -> HttpResponse:
 def _page(request: HttpRequest, job: Job) -> Shown:
     number = whole_number(request.GET.get("page"), PAGE_MAX) or 1
     return listing.shown(job, request.GET.get("wanted", ""), number)
+
+
+def _query(shown: Shown, page: int) -> str:
+    return urlencode({"wanted": shown.wanted, "page": str(page)})
 
 
 @data_for(Role.VIEWER)
@@ -84,8 +87,7 @@ def _unless_known(request: HttpRequest, said: bytes, response: HttpResponse) -> 
     """The response, or 304 where the client has this content."""
     etag = f'"{hashlib.sha256(said).hexdigest()[:32]}"'
     response["ETag"] = etag
-    known: HttpResponse = get_conditional_response(request, etag=etag, response=response)
-    return known
+    return get_conditional_response(request, etag=etag, response=response) or response
 
 
 _OF = f"{pages.OF_JOB}/savepoints"

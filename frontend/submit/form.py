@@ -8,8 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django import forms
+from django.core.files.uploadedfile import UploadedFile
+from django.http import QueryDict
+from django.utils.datastructures import MultiValueDict
 
 from controlplane.accounts.models import Role
+from frontend.base.forms import choice_field
 from frontend.operations.forms import NamesField, RecoveryTargetField, TextsField
 from frontend.submit.choices import Choice
 from jobs.models import PipelineKind
@@ -155,7 +159,14 @@ class SubmitForm(forms.Form):
     )
 
     def __init__(
-        self, *args: Any, role: Role, uploads: Sequence[Choice], conf: Sequence[str], **kwargs: Any
+        self,
+        data: QueryDict | None,
+        files: MultiValueDict[str, UploadedFile] | None,
+        *,
+        role: Role,
+        uploads: Sequence[Choice],
+        conf: Sequence[str],
+        initial: dict[str, Any],
     ) -> None:
         """A form for a role.
 
@@ -163,7 +174,7 @@ class SubmitForm(forms.Form):
             uploads: Earlier uploads.
             conf: The Spark settings that an operator may set.
         """
-        super().__init__(*args, label_suffix="", auto_id="id_%s", **kwargs)
+        super().__init__(data, files, initial=initial, label_suffix="", auto_id="id_%s")
         # Only the chosen kind's field is required; an unsent form has no choice yet.
         chosen = self.data.get("kind") if self.is_bound else None
         for kind, name in _FIELD_OF_KIND.items():
@@ -173,7 +184,7 @@ class SubmitForm(forms.Form):
         for given in ("script", "upload"):  # In a link, which need not name the kind as well.
             if self.initial.get(given):
                 self.initial.setdefault("kind", given)
-        self.fields["upload"].choices = [("", "none"), *uploads]
+        self._offer([("", "none"), *uploads])
         self.fields["spark_conf"].help_text = (
             "One spark.name=value per line; any setting that the server does not set itself."
             if role is Role.ADMIN
@@ -198,12 +209,17 @@ class SubmitForm(forms.Form):
 
     def keep(self, uploaded: Choice) -> None:
         """Select the upload just stored, so that it stays chosen if other fields have errors."""
-        field = self.fields["upload"]
-        if uploaded[0] not in dict(field.choices):
-            field.choices = [*field.choices, uploaded]
+        if uploaded[0] not in dict(self._uploads):
+            self._offer([*self._uploads, uploaded])
         self.cleaned_data["upload"] = uploaded[0]
-        self.data = self.data.copy()
-        self.data[self.add_prefix("upload")] = uploaded[0]
+        assert isinstance(self.data, QueryDict)
+        data = self.data.copy()
+        data[self.add_prefix("upload")] = uploaded[0]
+        self.data = data
+
+    def _offer(self, uploads: Sequence[Choice]) -> None:
+        self._uploads = uploads
+        choice_field(self, "upload").choices = uploads
 
     def refuse(self, errors: Mapping[str, Any]) -> None:
         """Put the API's errors about its body beside the fields."""

@@ -52,9 +52,9 @@ def submit(request: HttpRequest) -> HttpResponse:
 
 def _form(request: HttpRequest) -> SubmitForm:
     is_sent = request.method == "POST"
-    given = {"data": request.POST, "files": request.FILES} if is_sent else {}
     return SubmitForm(
-        **given,
+        request.POST if is_sent else None,
+        request.FILES if is_sent else None,
         role=account(request).effective_role,
         uploads=choices.uploads(),
         conf=sorted(OPERATOR_CONF),

@@ -87,19 +87,19 @@ class OfJob(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Load the job, after authentication, role and throttles."""
         super().initial(request, *args, **kwargs)
-        self.job = self.find_job(kwargs["job_id"])
+        self.load_job(kwargs["job_id"])
 
     def jobs(self) -> QuerySet[Job]:
         """The jobs among which the job is looked up."""
         return Job.objects.all()
 
-    def find_job(self, job_id: str) -> Job:
-        """The job with this id.
+    def load_job(self, job_id: str) -> None:
+        """Load the job with this id.
 
         Raises:
             NotFound: There is no such job.
         """
-        return existing(self.jobs().filter(pk=job_id), f"There is no job {job_id}.")
+        self.job = existing(self.jobs().filter(pk=job_id), f"There is no job {job_id}.")
 
 
 class JobListView(OfJob, ListAPIView):

@@ -118,7 +118,6 @@ class JobView(OfJob, OneView):
 
     def get(self, request: Request, job_id: str) -> Response:
         """Show the job and its newest driver."""
-        self.job.newest_driver = self.job.drivers.order_by("-number").first()
         return Response(self.get_serializer(self.job).data)
 
 

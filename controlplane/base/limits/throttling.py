@@ -8,9 +8,9 @@ no reader of the cache learns addresses from them.
 import logging
 from typing import TYPE_CHECKING
 
-from django.http import HttpRequest
 from redis.exceptions import RedisError
 from rest_framework import throttling
+from rest_framework.request import Request
 
 from controlplane.base.limits import addresses
 from controlplane.base.limits.counters import hashed
@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 
 class _PassingWithoutCounters(throttling.SimpleRateThrottle):
-    def allow_request(self, request: HttpRequest, view: "APIView") -> bool:
+    def allow_request(self, request: Request, view: "APIView") -> bool:
         try:
-            return bool(super().allow_request(request, view))
+            return super().allow_request(request, view)
         except RedisError as error:
             logger.warning("requests are not throttled while Redis is away or full: %s", error)
             return True
 
-    def get_ident(self, request: HttpRequest) -> str:
+    def get_ident(self, request: Request) -> str:
         return addresses.source(request.META.get("REMOTE_ADDR"))
 
-    def get_cache_key(self, request: HttpRequest, view: "APIView") -> str | None:
+    def get_cache_key(self, request: Request, view: "APIView") -> str | None:
         key = super().get_cache_key(request, view)
         return None if key is None else hashed("throttle", key)
 
