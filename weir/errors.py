@@ -102,7 +102,7 @@ class SubtaskError(WeirError):
     """User code raised inside a subtask.
 
     ``place`` identifies an error that only the program can make, where it may come back: operator,
-    record or position, and type. None: its cause may be outside the program.
+    record, and type. None: its cause may be outside the program.
     """
 
     owner = "user"

@@ -139,6 +139,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "self._barriers_waiting[element.checkpoint_id] += 2",
         ),
         ("channel.bytes_out += element.size", "channel.bytes_out = element.size"),
+        ("or size + following.size > self._bytes_max", ""),
     ),
     *_planted(
         "tests/unit/worker/test_snapshotter.py tests/unit/worker/test_in_flight.py",
@@ -186,6 +187,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("self._heap[0][0] > now_ms:", "self._heap[0][0] >= now_ms:"),
         ("while heap and tables[heap[0][2]]", "while False and tables[heap[0][2]]"),
         ("if group not in self._key_groups:", "if False:"),
+        ("            (timer[0], number, index,", "            (timer[0], number + 1, index,"),
+        ("if timer in self._numbers.tables[index]:", "if False:"),
     ),
     *_planted(
         "tests/unit/state",
@@ -383,6 +386,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ("return self.bytes_per_s >= GOOD_BYTES_PER_S", "return False"),
     ),
     *_planted(
+        "tests/unit/checkpoints",
+        "checkpoints/verdict/completed.py",
+        (" and not (times.interval_ms and took > times.interval_ms):", ":"),
+    ),
+    *_planted(
         "tests/unit/checkpoints tests/database/checkpoints/test_verdicts.py",
         "checkpoints/verdict/pending.py",
         (
@@ -486,7 +494,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("return self.count > self.count_max", "return self.count > self.count_max + 1"),
     ),
     *_planted(
-        "tests/unit/controlplane",
+        "tests/unit/frontend/test_formatting.py",
         "controlplane/base/formatting.py",
         ("if 0 < value < 10 and round(value) != value:", "if False:"),
         ("and {len(names) - at_most:,} more", "and {len(names):,} more"),

@@ -600,8 +600,9 @@ class JobMaster:
         cause = f"{report.chain} failed\n{report.cause.strip()}"
         completed = self._checkpoints.completed_count
         if not self._is_failing:
-            now = self._clock.now_ms()
-            if why := self._restarts.hopeless(report.details.get("place"), completed, now):
+            now, details = self._clock.now_ms(), report.details
+            place, position = details.get("place"), details.get("position", "")
+            if why := self._restarts.hopeless(place, position, completed, now):
                 self._end(JobStatus.FAILED, f"{why}\n{cause}")
                 return
         self._fail_attempt(cause)

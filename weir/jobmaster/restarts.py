@@ -27,16 +27,22 @@ class Restarts:
         self._state, delay_ms = on_failure(self._state, now_ms, self._random.random())
         return delay_ms
 
-    def hopeless(self, place: str | None, completed_count: int, now_ms: int) -> str | None:
-        """The reason why no restart helps after a failure of the program at a place, if so."""
+    def hopeless(
+        self, place: str | None, position: str, completed_count: int, now_ms: int
+    ) -> str | None:
+        """The reason why no restart helps after a failure of the program at a place, if so.
+
+        ``position`` is that of the input, for people: slices may be cut elsewhere the next time.
+        """
         if place is None or not self._ends_on_repeated_error:
             return None
         self._repeated = repeated = failed_at(self._repeated, place, completed_count, now_ms)
         if not repeated.is_hopeless(now_ms):
             return None
         lasted_s = (now_ms - repeated.since_ms) // 1_000
+        where = f"{place}, {position}" if position else place
         return (
-            f"{place}: {repeated.count} times in {lasted_s} s, without a completed checkpoint "
+            f"{where}: {repeated.count} times in {lasted_s} s, without a completed checkpoint "
             "between. No restart helps; repair the function, or see .on_error() for bad records"
         )
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 LOG_INTERVAL_NS = 10_000_000_000  # Between two lines of one operator.
 MESSAGE_LENGTH_MAX = 1_000
 
-_FIELDS = ("record", "error", "message", "operator", "event_time")
+_FIELDS = ("record", "error", "message", "operator", "event_time", "position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ def make_policy(
 
 def bad_record_type(record_type: TypeInformation | None) -> RowTypeInfo:
     """The type of bad records in a side output; without a type the record is text."""
-    kinds = [record_type or Types.STRING(), *[Types.STRING()] * 3, Types.LONG()]
+    text = Types.STRING()
+    kinds = [record_type or text, text, text, text, Types.LONG(), text]
     return Types.ROW_NAMED(list(_FIELDS), kinds)
 
 
@@ -142,7 +143,7 @@ class BadRecords:
             raise BadRecordsError(
                 f"{self._ctx.label} failed on {self.total:,} records in subtask "
                 f"{self._ctx.subtask}, more than its limit of {limit:,}; the last one is "
-                f"{short_repr(record)}: {cause}"
+                f"{short_repr(record)}, {self._ctx.position}: {cause}"
             ) from error
         self._log(record, cause)
         if self._policy.tag is not None:
@@ -151,7 +152,7 @@ class BadRecords:
             self._rows.append(
                 Row(
                     record=shown, error=_text(kind), message=message, operator=uid,
-                    event_time=timestamp,
+                    event_time=timestamp, position=str(self._ctx.position),
                 )
             )  # fmt: skip
             self._times.append(timestamp)
@@ -193,12 +194,13 @@ class BadRecords:
             return
         self._logged_ns = now_ns
         logger.warning(
-            "%s, subtask %s, %s the record %s, which is bad record %d of this attempt: %s",
+            "%s, subtask %s, %s the record %s, which is bad record %d of this attempt, %s: %s",
             self._ctx.label,
             self._ctx.subtask,
             "skipped" if self._policy.tag is None else "diverted",
             short_repr(record),
             self._ctx.bad_records,
+            self._ctx.position,
             cause,
         )
 

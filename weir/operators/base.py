@@ -22,6 +22,7 @@ from weir.common.clock import Clock
 from weir.common.inferred_schema import InferredSchema
 from weir.errors import SchemaError
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, SubtaskId
+from weir.operators.input_position import InputPosition
 from weir.protocol.lineage import UNKNOWN, Lineage
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class OperatorContext:
     object_reuse: bool = False  # Whether operators may hand on the very objects they hold.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # The job's, by name.
     location: str = ""  # File and line of the call that made the operator.
+    position: InputPosition = field(default_factory=InputPosition)  # Of the chain's input.
 
     @property
     def label(self) -> str:

@@ -8,6 +8,7 @@ it comes back (``weir.protocol.repeated_errors``). Errors of files, connections 
 have none, and neither has one that was raised because of them: what they name may be back soon.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from operator import length_hint
 from reprlib import Repr
@@ -22,6 +23,8 @@ PROGRAM_ERRORS = frozenset(
         *(ValueError, UnicodeDecodeError, UnicodeEncodeError, ZeroDivisionError, AssertionError),
     }
 )
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # Of an object: it is another after a restart.
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -81,7 +84,7 @@ def place_of(label: str, where: str, error: BaseException) -> str | None:
         if type(chain) not in PROGRAM_ERRORS:
             return None
         chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
-    return f"{label} fails {where} with {type(error).__name__}"
+    return f"{label} fails {_ADDRESS.sub('', where)} with {type(error).__name__}"
 
 
 def all_handled(label: str, left: Iterator[Any]) -> None:

@@ -17,6 +17,7 @@ from weir.graph.logical import Edge
 from weir.graph.physical import Chain, ExecutionGraph
 from weir.ids import CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.operators.base import Operator, OperatorContext
+from weir.operators.input_position import InputPosition
 from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
 from weir.protocol.elements import Records
 from weir.protocol.unaligned import make_handler
@@ -121,6 +122,7 @@ def _build(
         uid: plan.operator(uid).factory() for uid in chain.operators
     }
     chained: list[ChainedOperator] = []
+    position = InputPosition()
     restored_bytes = 0
     head_output: ChainOutput | None = None
     for uid in reversed(chain.operators):
@@ -160,6 +162,7 @@ def _build(
             object_reuse=config.object_reuse,
             secrets=dict(deploy.secrets),
             location=node.location,
+            position=position,
             on_error=node.on_error,
             adopts=deploy.adopts,
             allows_pickles=config.allow_pickled_state,

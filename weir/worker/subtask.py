@@ -128,6 +128,7 @@ class Subtask:
         self._attempt = attempt
         self._operators = operators  # The head first, then in topological order.
         self._head = operators[0].operator
+        self.position = self._head.ctx.position
         self._source = self._head if isinstance(self._head, SourceOperator) else None
         self._input_indexes = input_indexes  # Gate index -> the head's input index.
         self._head_output = head_output
@@ -305,8 +306,9 @@ class Subtask:
             return Progress.IDLE
         channel, element = polled
         if type(element) is Records:
-            self._records_in += element.count
-            clock = self._clock
+            at, clock = self.position, self._clock
+            at.first = self._records_in
+            at.behind = self._records_in = at.first + element.count
             worked, started = clock.thread_ns(), clock.monotonic_ns()
             batch = self._combined(channel, element.payload)
             self._head.on_batch(batch, self._input_indexes[channel.gate_index])

@@ -292,7 +292,8 @@ class Worker:
         if isinstance(error, UserError):  # The same records would meet the same error for ever.
             details = {**details, "restarts_help": False}
         elif isinstance(error, SubtaskError) and error.place is not None:
-            details = {**details, "place": error.place}
+            position = next((str(s.position) for s in self.subtasks if s.chain == chain), "")
+            details = {**details, "place": error.place, "position": position}
         self._reporter.report(
             SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details)
         )

@@ -223,6 +223,19 @@ def test_a_job_killed_before_its_first_checkpoint_is_listed_and_cleaned(
     assert f"{count} files of job" in done.stderr
 
 
+def test_a_job_that_was_refused_is_cleaned_and_the_output_of_others_stays(runs: Runs) -> None:
+    runs.output.mkdir()
+    others = runs.output / "part-files-0-1-1.parquet"
+    others.write_bytes(b"of another job")
+    done = subprocess.run(runs.command(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert str(runs.output) in done.stderr
+    assert runs.stored(), "it left nothing to be cleaned"
+    assert runs.clean("--yes").returncode == 0
+    assert os.listdir(runs.storage) == []
+    assert os.listdir(runs.output) == [others.name]
+
+
 def test_a_job_that_runs_is_left_alone_and_a_killed_one_keeps_its_checkpoints(runs: Runs) -> None:
     with subprocess.Popen(runs.command(), stderr=subprocess.DEVNULL) as driver:
         try:

@@ -457,6 +457,8 @@ def test_a_frame_of_the_greatest_length_is_taken() -> None:
     assert frame.payload == greatest
     with pytest.raises(ConfigError):
         frames.encode(FrameType.HELLO, CONNECTION, [greatest, b"+"])
+    with pytest.raises(ChannelError, match=f"a frame of {len(greatest) + 1} bytes, over"):
+        frame_decoder(1_000).feed(sealed(length=len(greatest) + 1))
 
 
 def test_a_connection_that_ends_within_a_frame_is_seen_to() -> None:

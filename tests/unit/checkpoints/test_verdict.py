@@ -568,6 +568,15 @@ def test_a_quick_checkpoint_is_well_with_its_longest_part_and_share() -> None:
     assert "slow" not in said(judgement)
 
 
+@pytest.mark.parametrize(("interval_ms", "tone"), [(100, "warn"), (250, "good")])
+def test_a_checkpoint_of_less_than_a_second_is_slow_where_it_takes_longer_than_its_interval(
+    interval_ms: int, tone: str
+) -> None:
+    case = Case(async_ms=dict.fromkeys(LINE.subtasks(), 180.0))
+    took = times(duration_ms=200, settled_at_ms=T0 + 200, interval_ms=interval_ms)
+    assert judge.judge_checkpoint(case.run(times=took)).tone == tone
+
+
 def test_a_quick_checkpoint_still_names_the_channel_that_it_waited_for() -> None:
     judgement = verdict(Case(channel_ms={LATE: 300}, rates=EVERYBODY_IDLE))
     assert judgement.tone == "good"

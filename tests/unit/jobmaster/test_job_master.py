@@ -393,12 +393,13 @@ def test_a_strategy_that_gives_up_fails_the_job_with_the_last_cause() -> None:
 
 
 PLACE = "'map' fails on the record 7 with KeyError"
+POSITION = "from position 5 up to 9 in the split {'rows': 20}"
 
 
 def failing_at(job: JobHarness, place: str | None = PLACE, *, after_ms: int = 0) -> None:
     """A subtask fails at a place; unless that ends the job, the next attempt comes up."""
     job.wait(after_ms)
-    details = {} if place is None else {"place": place}
+    details = {} if place is None else {"place": place, "position": POSITION}
     job.subtasks(SubtaskStatus.FAILED, "sink-1", cause="KeyError: 7", **details)
     if job.status is JobStatus.RESTARTING:
         job.restarted()
@@ -413,8 +414,8 @@ def test_an_error_of_the_program_that_comes_back_ends_the_job() -> None:
     failing_at(job, after_ms=30_000)
     assert job.status is JobStatus.FAILED
     assert job.master.cause.splitlines() == [
-        f"{PLACE}: 3 times in 60 s, without a completed checkpoint between. No restart helps; "
-        "repair the function, or see .on_error() for bad records",
+        f"{PLACE}, {POSITION}: 3 times in 60 s, without a completed checkpoint between. "
+        "No restart helps; repair the function, or see .on_error() for bad records",
         "sink-1 failed",
         "KeyError: 7",
     ]

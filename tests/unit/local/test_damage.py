@@ -187,6 +187,32 @@ def test_a_stopped_job_that_goes_on_shows_nothing_again(
     assert sorted(stopped.collected + again.collected) == files(tmp_path) == list(range(COUNT))
 
 
+def test_a_savepoint_that_is_damaged_is_refused_at_once_and_nothing_has_changed(
+    tmp_path: Path,
+) -> None:
+    """No other one is taken in its stead: it was asked for. Repaired, the job goes on from it."""
+    settings, savepoint = config(tmp_path, 100), tmp_path / "savepoint"
+    stopped = Asked(CheckpointKind.STOP_SUSPEND, savepoint, AT).run(numbers(tmp_path), settings)
+    hurry(tmp_path)
+    shown = files(tmp_path)
+    file = next(file for file in savepoint.rglob("*numbers*") if file.is_file())
+    whole = file.read_bytes()
+
+    def goes_on() -> JobResult:
+        asked_for = RestoreRequest.parse(str(savepoint))
+        return run_in_process(numbers(tmp_path), settings, job_id=JOB, restore_from=asked_for)
+
+    file.write_bytes(whole + b"damage")
+    refused = goes_on()
+    assert (refused.status, refused.collected) == (JobStatus.FAILED, [])
+    assert file.name in refused.cause
+    assert files(tmp_path) == shown
+    file.write_bytes(whole)
+    again = goes_on()
+    assert (again.status, again.cause) == (JobStatus.FINISHED, "")
+    assert sorted(stopped.collected + again.collected) == files(tmp_path) == list(range(COUNT))
+
+
 class FailingDrain(Asked):
     """A stop with drain whose savepoint cannot be written."""
 

@@ -6,17 +6,21 @@ The time is a machine's (``machine_time``), so that minutes of restarts pass at 
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.unit.local.machine_time import MachineTime
+from weir.common.batch import Batch
 from weir.config import RestartConfig
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.execution import capturing
+from weir.ids import CheckpointId
 from weir.local.cluster import JobResult, run_in_process
 from weir.operators.functions import MapFunction, RuntimeContext
-from weir.operators.sinks.collect_sink import CollectSink
+from weir.operators.sinks import Sink
+from weir.operators.sinks.collect_sink import CollectOperator, CollectSink
 from weir.protocol.events import JobChanged
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.repeated_errors import LASTING_MS
@@ -63,11 +67,19 @@ def server(machine: MachineTime) -> Iterator[Server]:
         yield opened
 
 
-def run(function: Callable[[Any], Any] | MapFunction, **restart: Any) -> tuple[JobResult, int]:
+def run(
+    function: Callable[[Any], Any] | MapFunction,
+    *,
+    where: str = "at the source",
+    sink: Sink | None = None,
+    **restart: Any,
+) -> tuple[JobResult, int]:
     """The job's result, and how often it was restarted."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1_000).set_restart_strategy(RestartConfig(**restart))
-    env.from_collection([1, 2, 3]).map(function).sink_to(CollectSink())
+    numbers = env.from_collection([1, 2, 3])
+    stream = numbers if where == "at the source" else numbers.rebalance()
+    stream.map(function).sink_to(sink or CollectSink())
     with capturing() as capture:
         env.execute("failing")
     events: list[Any] = []
@@ -77,10 +89,19 @@ def run(function: Callable[[Any], Any] | MapFunction, **restart: Any) -> tuple[J
     return result, changes.count(JobStatus.RESTARTING)
 
 
-def test_a_bug_ends_the_job_after_a_minute(machine: MachineTime) -> None:
-    result, restarts = run(lambda value: {1: "one"}[value])
+@pytest.mark.parametrize(
+    ("where", "position"),
+    [
+        ("at the source", "from the start up to 3 in the split {'rows': 3}"),
+        ("behind an exchange", "in the input records 1 to 3 of the attempt"),
+    ],
+)
+def test_a_bug_ends_the_job_after_a_minute_with_record_and_position(
+    machine: MachineTime, where: str, position: str
+) -> None:
+    result, restarts = run(lambda value: {1: "one"}[value], where=where)
     assert result.status is JobStatus.FAILED
-    assert "fails on the record 2 with KeyError" in result.cause.splitlines()[0]
+    assert f"fails on the record 2 with KeyError, {position}: " in result.cause.splitlines()[0]
     assert restarts >= 2
     assert LASTING_MS <= machine.passed_ns / 1e6 < 2 * LASTING_MS
 
@@ -93,6 +114,53 @@ def test_a_server_that_is_away_for_minutes_does_not_end_the_job(
         return value
 
     result, restarts = run(look_up)
+    assert (result.status, result.collected) == (JobStatus.FINISHED, [1, 2, 3])
+    assert machine.passed_ns / 1e6 >= OUTAGE_MS
+    assert restarts == server.refused >= 3
+
+
+class ClientError(Exception):
+    """The error of a client library."""
+
+
+class AskingOperator(CollectOperator):
+    """Asks a server for every slice, and again before it shows rows."""
+
+    def __init__(self, moment: str, ask: Callable[[], None]) -> None:
+        super().__init__()
+        self._moment, self._ask = moment, ask
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        self._asked("a slice")
+        super().on_batch(batch, input_index)
+
+    def on_checkpoint_completed(self, checkpoint_id: CheckpointId) -> None:
+        self._asked("a commit")
+        super().on_checkpoint_completed(checkpoint_id)
+
+    def _asked(self, moment: str) -> None:
+        if moment == self._moment:
+            try:
+                self._ask()
+            except OSError as error:
+                raise ClientError(f"cannot write: {error}") from error
+
+
+class AskingSink(CollectSink):
+    """Collects, with a server under it."""
+
+    def __init__(self, moment: str, ask: Callable[[], None]) -> None:
+        self._moment, self._ask = moment, ask
+
+    def create_operator_factory(self) -> Callable[[], CollectOperator]:
+        return partial(AskingOperator, self._moment, self._ask)
+
+
+@pytest.mark.parametrize("moment", ["a slice", "a commit"])
+def test_a_server_that_is_away_for_minutes_under_a_sink_does_not_end_the_job(
+    moment: str, machine: MachineTime, server: Server
+) -> None:
+    result, restarts = run(lambda value: value, sink=AskingSink(moment, server.ask))
     assert (result.status, result.collected) == (JobStatus.FINISHED, [1, 2, 3])
     assert machine.passed_ns / 1e6 >= OUTAGE_MS
     assert restarts == server.refused >= 3

@@ -98,9 +98,10 @@ def test_a_slice_may_be_bad_as_a_whole_and_in_columns(first: int) -> None:
     assert harness.ctx.bad_records == 3 - first
 
 
-def test_a_record_in_the_side_output_has_its_cause_and_its_time() -> None:
+def test_a_record_in_the_side_output_has_its_cause_its_time_and_its_position() -> None:
     policy = replace(DIVERT, record_type=Types.INT())
     harness = tolerant(partial(MapOperator, lambda x: 10 // x), policy)
+    harness.ctx.position.first, harness.ctx.position.behind = 6, 9
     assert harness.rows([5, 0, 10], [10, 20, 30], Types.INT()) == [2, 1]
     (bad,) = sides(harness)
     assert bad == Row(
@@ -109,6 +110,7 @@ def test_a_record_in_the_side_output_has_its_cause_and_its_time() -> None:
         message="integer division or modulo by zero",
         operator="op",
         event_time=20,
+        position="in the input records 7 to 9 of the attempt",
     )
 
 
@@ -218,14 +220,14 @@ def test_a_result_that_does_not_fit_its_declared_type_is_not_skipped() -> None:
         harness.rows([1, "x"])
 
 
-def test_one_more_than_the_limit_names_operator_count_record_and_cause() -> None:
+def test_one_more_than_the_limit_names_operator_count_record_position_and_cause() -> None:
     harness = tolerant(partial(MapOperator, lambda x: 10 // x), ErrorPolicy("skip", limit=2))
     assert harness.rows([0, 5, 0]) == [2]
     with pytest.raises(BadRecordsError) as caught:
         harness.rows([5, 0, 5])
     assert str(caught.value) == (
-        "'op' failed on 3 records in subtask op-0, more than its limit of 2; the last one is 0: "
-        "ZeroDivisionError: integer division or modulo by zero"
+        "'op' failed on 3 records in subtask op-0, more than its limit of 2; the last one is 0, "
+        "before the first input record: ZeroDivisionError: integer division or modulo by zero"
     )
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -283,8 +285,8 @@ def test_the_first_is_logged_and_then_one_in_a_while(caplog: pytest.LogCaptureFi
         harness.rows([0] * 50)
     one, other = [record.getMessage() for record in caplog.records]
     assert one == (
-        "'op', subtask op-0, skipped the record 0, which is bad record 1 of this attempt: "
-        "ZeroDivisionError: integer division or modulo by zero"
+        "'op', subtask op-0, skipped the record 0, which is bad record 1 of this attempt, "
+        "before the first input record: ZeroDivisionError: integer division or modulo by zero"
     )
     assert "bad record 51 of" in other
 

@@ -49,6 +49,21 @@ SOURCES: list[Callable[[], Source]] = [
 ]
 
 
+def test_a_source_tells_the_stretch_that_it_reads() -> None:
+    told: list[str] = []
+
+    def make(index: int) -> int:
+        told.append(str(harness.operator.ctx.position))
+        return index
+
+    harness = Harness(DataGeneratorSource(make, 9).create_operator_factory(1))
+    split = "in the split {'count': 9, 'first': 0, 'stride': 1}"
+    for read in (f"from the start up to 4 {split}", f"from position 4 up to 8 {split}"):
+        harness.poll(4)
+        assert str(harness.operator.ctx.position) == read
+    assert told == [f"from the start on {split}"] * 4 + [f"from position 4 on {split}"] * 4
+
+
 @pytest.mark.parametrize("make", SOURCES)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_every_record_comes_once(make: Callable[[], Source], parallelism: int) -> None:

@@ -78,6 +78,22 @@ def test_an_error_from_outside_has_none_even_as_a_cause(function: Callable[[], A
     assert place_in(function) is None
 
 
+def test_the_address_of_an_object_is_no_part_of_the_place() -> None:
+    class Order:
+        pass
+
+    places = set()
+    for record in (one := Order(), Order()):
+        error = failure_on("'op'", [record], KeyError("price"))
+        assert isinstance(error, SubtaskError)
+        assert f"{id(record):x}" in str(error)
+        places.add(error.place)
+    assert one is not record
+    (place,) = places
+    assert place is not None
+    assert "Order object>] with KeyError" in place
+
+
 def test_errors_of_weir_keep_their_kind() -> None:
     storage = StorageError("full")
     assert failure_on("'op'", 1, storage) is storage

@@ -207,6 +207,24 @@ def test_joined_batches_stay_within_the_bound_of_a_slice() -> None:
     assert transport.taken(0) == [[0, 1, 2, 3], [4, 5]]
 
 
+def test_joined_batches_stay_within_the_bound_of_a_frame() -> None:
+    config = ChannelConfig(
+        batch_rows_max=100, frame_bytes_max=1_000, credit_bytes=1_000, batch_credit_bytes=0
+    )
+    gate, transport = output_gate(config=config)
+    rows = [f"{row}" * 300 for row in range(9)]
+    for row in rows:
+        gate.emit(Batch.of_rows([row]))
+    taken: list[Records] = []
+    while transport.sent:
+        sent, transport.sent = [one for _, one in transport.sent if isinstance(one, Records)], []
+        taken += sent
+        gate.granted(0, sum(one.size for one in sent))
+    assert [row for one in taken for row in one.payload.rows] == rows
+    assert max(one.size for one in taken) <= 1_000
+    assert max(one.count for one in taken) > 1, "nothing was joined"
+
+
 def test_one_channel_without_credit_does_not_hold_back_the_others() -> None:
     gate, transport = output_gate(2)
     gate.emit(Batch.of_rows(["x" * 150]))

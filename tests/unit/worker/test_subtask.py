@@ -33,6 +33,14 @@ def test_a_barrier_goes_out_between_what_came_before_it_and_what_came_after() ->
     assert (flushed, forwarded, sorted(behind)) == ("flushed for 1", barrier(1), ["a2", "b2"])
 
 
+def test_the_position_of_the_input_is_that_of_the_last_slice() -> None:
+    harness = SubtaskHarness()
+    harness.give(0, records("a1", "a2"))
+    harness.give(1, records("b1"), barrier(1))
+    assert str(harness.subtask.position) == "in the input records 3 to 3 of the attempt"
+    assert harness.subtask.records_in == 3
+
+
 def test_a_snapshot_holds_what_came_before_the_barrier_and_nothing_else() -> None:
     harness = SubtaskHarness()
     harness.give(0, "a1", barrier(1), "a2")

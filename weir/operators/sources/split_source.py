@@ -192,12 +192,14 @@ class SplitSourceOperator(SourceOperator):
         for split in self._splits.readable():
             if split.reader is None:
                 split.reader = self._source.open(split.split, split.position)
+            at = self.ctx.position
+            at.split, at.first, at.behind = split.split, split.position, None
             batch = split.reader.read(records_max)
             self._splits.took_turn(split)
             if batch is None:
                 self._finish_split(split)
                 return Poll.MORE if self._splits else Poll.END
-            split.position = split.reader.position
+            split.position = at.behind = split.reader.position
             if len(batch):
                 self._emit(split, batch)
                 return Poll.MORE
