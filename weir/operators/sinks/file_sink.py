@@ -24,9 +24,8 @@ from weir.common.serialization import Encoder
 from weir.errors import ConfigError, SchemaError, UserError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.operators.base import Operator
-from weir.operators.sinks.file_sink_operator import FileSinkOperator
+from weir.operators.sinks.file_sink_operator import DirectorySink, FileSinkOperator
 from weir.operators.sinks.part_files import PartFile, create
-from weir.operators.sinks.pending_commits import Sink
 from weir.output.output_files import CommittedName, TextWriter, mark_of
 
 PART_PREFIX = "part"  # A rewind and the sweep know output by it.
@@ -148,7 +147,7 @@ class BucketAssigner:
         )
 
 
-class FileSink(Sink):
+class FileSink(DirectorySink):
     """Writes each record once, encoded, into files in the directory ``path``.
 
     ``FileSink.for_row_format(path, Encoder.simple_string_encoder()).build()``, as in PyFlink;
@@ -163,7 +162,7 @@ class FileSink(Sink):
                 f"{encoder!r}"
             )
         check_complete(encoder)
-        self.path = os.path.abspath(path)  # Executors have working directories of their own.
+        super().__init__(path)
         self.encoder = encoder
         self.rolling = RollingPolicy()
         self.files = OutputFileConfig()
@@ -218,15 +217,6 @@ class FileSink(Sink):
     def build(self) -> Self:
         """The sink itself."""
         return self
-
-    @property
-    def commits_to(self) -> str:
-        return self.path
-
-    def moved_below(self, directory: str) -> Sink:
-        moved = copy(self)
-        moved.path = os.path.abspath(directory)
-        return moved
 
     def create_operator_factory(self) -> Callable[[], Operator]:
         return partial(

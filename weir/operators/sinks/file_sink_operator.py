@@ -1,4 +1,4 @@
-"""Files as output, exactly once, by two phases, whatever their format.
+"""Files of any format as output, exactly once, by two phases.
 
 ::
 
@@ -33,11 +33,13 @@ of the two commits a file, nor whether both do.
 """
 
 import logging
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import quote
 
 from weir.errors import CorruptStateError, UserError
@@ -52,7 +54,7 @@ from weir.operators.sinks.part_files import (
     move,
     rename_once,
 )
-from weir.operators.sinks.pending_commits import PendingCommits
+from weir.operators.sinks.pending_commits import PendingCommits, Sink
 from weir.output.output_files import (
     PENDING,
     WITHDRAWN,
@@ -73,6 +75,22 @@ logger = logging.getLogger(__name__)
 NO_CHECKPOINT = CheckpointId(0)  # In the names of files that no checkpoint confirms.
 
 P = TypeVar("P", bound=PartFile)
+
+
+class DirectorySink(Sink):
+    """A sink that commits files to a directory."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)  # Executors have working directories of their own.
+
+    @property
+    def commits_to(self) -> str:
+        return self.path
+
+    def moved_below(self, directory: str) -> Self:
+        moved = copy(self)
+        moved.path = os.path.abspath(directory)
+        return moved
 
 
 class FileSinkOperator(Operator, Generic[P]):

@@ -10,7 +10,6 @@ The footer of a file names the job and the attempt that wrote it.
 import os
 from collections import Counter
 from collections.abc import Callable
-from copy import copy
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +20,8 @@ from weir.common.batch import Batch
 from weir.errors import ConfigError, SchemaError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.operators.base import Operator
-from weir.operators.sinks.file_sink_operator import FileSinkOperator
+from weir.operators.sinks.file_sink_operator import DirectorySink, FileSinkOperator
 from weir.operators.sinks.part_files import PartFile, create
-from weir.operators.sinks.pending_commits import Sink
 from weir.output.output_files import CommittedName
 from weir.protocol.lineage import ANY_ATTEMPT
 
@@ -32,7 +30,7 @@ ROW_GROUP_BYTES = 16 << 20
 JOB_KEY, ATTEMPT_KEY = b"weir.job", b"weir.attempt"  # In the footer: the file's writer.
 
 
-class ParquetSink(Sink):
+class ParquetSink(DirectorySink):
     """Writes records as Parquet files into the directory ``path``, each record exactly once.
 
     The schema is that of the first batch unless given. A job that starts without a restore refuses
@@ -51,18 +49,9 @@ class ParquetSink(Sink):
     ) -> None:
         if rows_per_file < 1:
             raise ConfigError(f"rows_per_file is {rows_per_file}; it must be at least 1")
-        self.path = os.path.abspath(path)  # Executors have working directories of their own.
+        super().__init__(path)
         self.rows_per_file = rows_per_file
         self.schema = schema
-
-    @property
-    def commits_to(self) -> str:
-        return self.path
-
-    def moved_below(self, directory: str) -> Sink:
-        moved = copy(self)
-        moved.path = os.path.abspath(directory)
-        return moved
 
     def create_operator_factory(self) -> Callable[[], Operator]:
         return partial(ParquetSinkOperator, self.path, self.rows_per_file, self.schema)

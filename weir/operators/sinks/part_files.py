@@ -1,4 +1,4 @@
-"""The files of a sink between their first record and their final place, whatever their format.
+"""The files of a sink, of any format, between their first record and their final place.
 
 A file is open, complete, sealed, then renamed to its final name, in that order. Here is what the
 formats share; ``file_sink_operator`` decides when each step comes.
