@@ -54,6 +54,7 @@ from jobs.api.serializers import AttemptSerializer
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Attempt, DriverStatus, OperationStatus
 from tests.database.api.test_permissions import TABLE
 from weir.cli import arguments
+from weir.common.flink_keys import FORMER, GIVEN
 from weir.config import CheckpointConfig, JobConfig, RestartConfig
 from weir.datastream.options import OPTIONS
 from weir.errors import ProtocolError
@@ -243,7 +244,10 @@ def _names(page: Page) -> Iterator[tuple[int, str]]:
 def name_problem(code: str, page: str = "README.md") -> str | None:
     """Why a name in backticks names nothing; None: it does."""
     first = re.split(r"[/.\s]", code.lstrip("./"))[0]
-    if code in OPTIONS or code in PLAIN or f"HTTP_{code.replace('-', '_')}".upper() in _words():
+    if (
+        code in {*OPTIONS, *FORMER, *GIVEN, *PLAIN}
+        or f"HTTP_{code.replace('-', '_')}".upper() in _words()
+    ):
         return None
     if code.partition(" ")[0] in COMMANDS and " " in code:
         return next(filter(None, map(command_problem, commands(code))), None)

@@ -4,6 +4,9 @@ A user's own source derives from ``Source`` and ``SplitReader``. ``Sink`` is the
 here; its interface for sinks of users is not settled yet.
 """
 
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import package_attribute
 from weir.operators.sinks import (
     BlackHoleSink,
     BucketAssigner,
@@ -44,3 +47,6 @@ __all__ = [
     "PrintSink",
     "Sink",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = package_attribute(__name__)

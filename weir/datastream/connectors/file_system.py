@@ -1,5 +1,8 @@
 """Sources and sinks of text files under PyFlink's module name."""
 
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import module_attribute
 from weir.operators.sinks.file_sink import (
     BucketAssigner,
     FileSink,
@@ -16,3 +19,6 @@ __all__ = [
     "RollingPolicy",
     "StreamFormat",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = module_attribute(__name__)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import IO, NoReturn, Self
 
 from weir.common.abstract import check_complete
 from weir.common.batch import Batch
@@ -288,9 +288,7 @@ class TextPartFile(PartFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.size = 0  # In bytes.
-        self._file: BufferedWriter | None = create(
-            path, lambda path: BufferedWriter(FileIO(path, "wb"))
-        )
+        self._file: IO[bytes] | None = create(path, lambda path: BufferedWriter(FileIO(path, "wb")))
 
     def write(self, data: bytes) -> None:
         """Add a record."""
