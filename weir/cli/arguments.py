@@ -193,6 +193,21 @@ exit codes:
   2  there is no job at URI, or the deletion was refused; the message says why
 """
 
+_DOCTOR_EPILOG = """\
+examples:
+  weir doctor
+  weir doctor --master in-process --storage checkpoints
+  weir doctor --master spark://host:7077 --storage /shared/checkpoints
+
+Checks Python, packages, Java, ports and the clock, the storage if one is given (a file is created
+if absent, synced, read and deleted), and with Spark's --master the same on its workers, by a small
+job. Each check is one line, which begins with ok or wrong.
+
+exit codes:
+  0  all is well
+  1  something is wrong; its line says what to do
+"""
+
 _INSPECT_EPILOG = """\
 examples:
   weir inspect /shared/checkpoints/my-job-1a2b3c4d/chk-7
@@ -228,6 +243,7 @@ def parser() -> ArgumentParser:
     _add_inspect(commands)
     _add_compare(commands)
     _add_compare_modes(commands)
+    _add_doctor(commands)
     return whole
 
 
@@ -529,6 +545,20 @@ def _add_compare_modes(commands: Commands) -> None:
     modes.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts to FILE")
     _add_arguments_of_pipeline(modes)
     modes.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _add_doctor(commands: Commands) -> None:
+    doctor = _command(
+        commands, "doctor", "check whether jobs can run here, and on a cluster", _DOCTOR_EPILOG
+    )
+    doctor.add_argument(
+        "--master", help="as in weir run; the workers of Spark's master are asked as well"
+    )
+    doctor.add_argument(
+        "--storage",
+        metavar="DIR",
+        help="check that checkpoints can be written to DIR, here and from the workers",
+    )
 
 
 def _add_checkpoints(commands: Commands) -> None:
