@@ -82,7 +82,7 @@ def _findings(spark: SparkContext, directory: str | None) -> Iterator[Finding]:
     host = reachable_host(spark)
     with create_server((host, 0), backlog=1_024) as server:
         address = (host, server.getsockname()[1])
-        cloudpickle.register_pickle_by_value(worker_probe)
+        cloudpickle.register_pickle_by_value(worker_probe)  # type: ignore[no-untyped-call]
         try:
             begun_ns = time.time_ns()
             report = worker_probe.probe(PACKAGES, address, directory)
@@ -96,7 +96,7 @@ def _findings(spark: SparkContext, directory: str | None) -> Iterator[Finding]:
             yield _failed(error)
             return
         finally:
-            cloudpickle.unregister_pickle_by_value(worker_probe)
+            cloudpickle.unregister_pickle_by_value(worker_probe)  # type: ignore[no-untyped-call]
     yield from compared(reports, begun_ns, ended_ns)
 
 
@@ -167,7 +167,7 @@ def _problems(name: str, reports: Sequence[tuple[str, str]], all_well: str, advi
 def _clocks(
     reports: Sequence[dict[str, Any]], begun_ns: int, ended_ns: int
 ) -> Iterator[tuple[str, float]]:
-    """How far each host's clock is behind this one's, beyond what the job's length explains."""
+    """The time by which each host's clock is behind, beyond what the length of the job explains."""
     for host in sorted({report["host"] for report in reports}):
         times = [report["time_ns"] for report in reports if report["host"] == host]
         behind_ns = max(0, begun_ns - min(times)) - max(0, max(times) - ended_ns)

@@ -51,7 +51,7 @@ class Finding:
         return f"wrong {self.name}: {self.seen}; {self.advice}"
 
 
-def check_python(version: Sequence[int] = sys.version_info, executable: str = "") -> Finding:
+def check_python(version: Sequence[int] = sys.version_info[:3], executable: str = "") -> Finding:
     """Whether this Python is new enough."""
     seen = f"{'.'.join(map(str, version[:3]))} ({executable or sys.executable})"
     if tuple(version[:2]) < PYTHON_LEAST:
