@@ -72,10 +72,19 @@ class CommandParser(ArgumentParser):
     def _refuse_near(self, option: str) -> None:
         if not option.startswith("--"):
             return
-        known = [each for each in self._takes if not option.startswith(each)]
+        known = [each for each in self._takes if not _is_longer(option, each)]
         near = [each for each in known if each.startswith(option) and len(option) > 4]
         if near := near or get_close_matches(option, known, 1, NEAR):
             self.error(
                 f"{option} is no option of Weir's: is it {near[0]}? An option of the script goes "
                 f"behind --, as in: SCRIPT -- {option} ..."
             )
+
+
+def _is_longer(option: str, known: str) -> bool:
+    """Whether an option is a word of its own that begins like Weir's: ``--model``, not ``--modes``.
+
+    A doubled last letter and a plural are slips.
+    """
+    rest = option.removeprefix(known)
+    return option.startswith(known) and not set(rest) <= {known[-1], "s"}

@@ -43,6 +43,8 @@ def test_what_weir_does_not_know_behind_the_script_is_the_scripts(
     [
         (["s.py", "--paralelism", "2"], "is it --parallelism? An option of the script goes behind"),
         (["s.py", "--parallel=2"], "--parallel is no option of Weir's: is it --parallelism?"),
+        (["s.py", "--masterr", "x"], "--masterr is no option of Weir's: is it --master?"),
+        (["s.py", "--storages", "x"], "is it --storage?"),
         (["--input", "x", "s.py"], "unrecognized arguments: --input"),
         (["--parallelism", "2"], "the following arguments are required: pipeline"),
         ([], "the following arguments are required: pipeline"),

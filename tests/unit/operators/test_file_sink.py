@@ -12,6 +12,7 @@ from weir.common.serialization import Encoder
 from weir.errors import ConfigError, GraphError, SchemaError, UserError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.operators.sinks.file_sink import (
+    BUFFER_BYTES,
     BucketAssigner,
     FileSink,
     OutputFileConfig,
@@ -132,6 +133,15 @@ def test_a_file_is_closed_at_its_size(tmp_path: Path) -> None:
         "5\n",
     ]
     assert committed(tmp_path) == ["1", "2", "3", "4", "5"]
+
+
+def test_more_than_a_buffer_of_lines_is_whole(tmp_path: Path) -> None:
+    lines = [str(number) * 1_000 for number in range(1_000)]
+    assert sum(map(len, lines)) > 2 * BUFFER_BYTES
+    writing = sink(tmp_path)
+    send(writing, *lines)
+    writing.checkpoint(1)
+    assert committed(tmp_path) == lines
 
 
 def test_without_checkpoints_the_end_commits(tmp_path: Path) -> None:

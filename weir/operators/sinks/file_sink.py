@@ -14,9 +14,8 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import IO, NoReturn, Self
+from typing import NoReturn, Self
 
 from weir.common.abstract import check_complete
 from weir.common.batch import Batch
@@ -30,6 +29,7 @@ from weir.output.output_files import CommittedName, TextWriter, mark_of
 
 PART_PREFIX = "part"  # A rewind and the sweep know output by it.
 PART_SIZE = 128 << 20  # As in Flink's default policy.
+BUFFER_BYTES = 1 << 20  # Written at a time.
 _SUFFIX = re.compile(r"(\.\w+)*", re.ASCII)
 
 
@@ -283,25 +283,28 @@ class TextSinkOperator(FileSinkOperator["TextPartFile"]):
 
 
 class TextPartFile(PartFile):
-    """A file of encoded records while it is written."""
+    """A file of encoded records while it is written; it is open only for as long as a write."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.size = 0  # In bytes.
-        self._file: IO[bytes] | None = create(path, lambda path: BufferedWriter(FileIO(path, "wb")))
+        self._buffer = bytearray()
+        create(path, lambda path: path.write_bytes(b""))
 
     def write(self, data: bytes) -> None:
         """Add a record."""
-        assert self._file is not None
-        self._file.write(data)
+        self._buffer += data
         self.rows += 1
         self.size += len(data)
+        if len(self._buffer) >= BUFFER_BYTES:
+            self.complete()
 
     def complete(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._buffer:
+            with self.path.open("ab") as file:
+                file.write(self._buffer)
+            self._buffer.clear()
 
     def abandon(self) -> None:
-        self.complete()
+        self._buffer.clear()
         self.path.unlink(missing_ok=True)

@@ -55,7 +55,7 @@ class PartFile(ABC):
 
     @abstractmethod
     def complete(self) -> None:
-        """Write the buffered rows and close the file, if it is open; it is not durable yet."""
+        """Write what is buffered, and the end of the file; it is not durable yet. Idempotent."""
 
     @abstractmethod
     def abandon(self) -> None:
