@@ -1026,7 +1026,7 @@ BROKEN = {
     "a block of another language": ("```ruby\nputs 1\n```", "is not checked"),
     "a command": ("```bash\nweirs run pipeline.py\n```", "not known"),
     "a subcommand": ("```bash\nweir start pipeline.py\n```", "invalid choice"),
-    "an option": ("```bash\nweir run pipeline.py --workers 2\n```", "unrecognized arguments"),
+    "an option": ("```bash\nweir checkpoints storage --workers 2\n```", "unrecognized arguments"),
     "a target": ("```bash\nmake tests\n```", "no target tests"),
     "a variable of make": ("```bash\nmake fuzz HOURS=1\n```", "does not know HOURS=1"),
     "a command of manage.py": ("```bash\npython manage.py weir_down\n```", "no command"),
