@@ -88,6 +88,10 @@ def _dispatch(arguments: Namespace) -> int:
             return checkpoints.run(
                 arguments.uri, read_files=read_files, as_json=as_json, out=sys.stdout
             )
+        case "doctor":
+            from weir.cli import doctor
+
+            return doctor.run(arguments)
         case "clean":
             from weir.cli import clean
 

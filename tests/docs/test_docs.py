@@ -54,6 +54,7 @@ from jobs.api.serializers import AttemptSerializer
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Attempt, DriverStatus, OperationStatus
 from tests.database.api.test_permissions import TABLE
 from weir.cli import arguments
+from weir.common.flink_keys import FORMER, GIVEN
 from weir.config import CheckpointConfig, JobConfig, RestartConfig
 from weir.datastream.options import OPTIONS
 from weir.errors import ProtocolError
@@ -243,7 +244,10 @@ def _names(page: Page) -> Iterator[tuple[int, str]]:
 def name_problem(code: str, page: str = "README.md") -> str | None:
     """Why a name in backticks names nothing; None: it does."""
     first = re.split(r"[/.\s]", code.lstrip("./"))[0]
-    if code in OPTIONS or code in PLAIN or f"HTTP_{code.replace('-', '_')}".upper() in _words():
+    if (
+        code in {*OPTIONS, *FORMER, *GIVEN, *PLAIN}
+        or f"HTTP_{code.replace('-', '_')}".upper() in _words()
+    ):
         return None
     if code.partition(" ")[0] in COMMANDS and " " in code:
         return next(filter(None, map(command_problem, commands(code))), None)
@@ -1022,7 +1026,7 @@ BROKEN = {
     "a block of another language": ("```ruby\nputs 1\n```", "is not checked"),
     "a command": ("```bash\nweirs run pipeline.py\n```", "not known"),
     "a subcommand": ("```bash\nweir start pipeline.py\n```", "invalid choice"),
-    "an option": ("```bash\nweir run pipeline.py --workers 2\n```", "unrecognized arguments"),
+    "an option": ("```bash\nweir checkpoints storage --workers 2\n```", "unrecognized arguments"),
     "a target": ("```bash\nmake tests\n```", "no target tests"),
     "a variable of make": ("```bash\nmake fuzz HOURS=1\n```", "does not know HOURS=1"),
     "a command of manage.py": ("```bash\npython manage.py weir_down\n```", "no command"),

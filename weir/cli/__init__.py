@@ -17,6 +17,8 @@
     checkpoints        the jobs, checkpoints and savepoints in a storage
     clean              deletes files of jobs that nothing needs
     inspect            one checkpoint or savepoint: subtasks, timings, pieces of state
+    script_arguments   the division of a command line between Weir and the script
+    doctor             the checks of this machine, and of a cluster's workers
     confirm            the question before a deletion
     output, formats    tables and JSON; sizes, durations and times in words
 

@@ -6,8 +6,12 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeAlias
 
+from weir.cli.script_arguments import CommandParser
 from weir.errors import ConfigError
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h)?")
 _UNIT_MS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
@@ -19,6 +23,8 @@ _JOB_HELP = "the job's directory in its checkpoint storage: STORAGE/JOB"
 _RUN_EPILOG = """\
 examples:
   weir run pipeline.py
+  weir run pipeline.py --master in-process                  in a second, without Spark: to try it
+  weir run pipeline.py --input in.txt                       the script's own arguments
   weir run pipeline.py --parallelism 4 --interval 1s --storage /shared/checkpoints
   weir run pipeline.py --storage /shared/checkpoints --restore latest
   weir run pipeline.py --restore /shared/checkpoints/my-job-1a2b3c4d/chk-7
@@ -45,6 +51,15 @@ exit codes:
   1    the job failed; its cause is printed
   2    the arguments or the pipeline are wrong; nothing ran
   130  the job was cancelled with Ctrl-C
+"""
+
+_SCRIPT_EPILOG = """\
+arguments of the script:
+  Options of this command stand before or behind PIPELINE. All else behind it is the script's, as
+  "python script.py ..." would give it, and so is all behind --, options of this command included:
+    weir run script.py --input in.txt --parallelism 2
+    weir run script.py -- --input in.txt --parallelism 7
+  --arg KEY=VALUE is another way: env.get_job_parameter reads it, and functions do on the workers.
 """
 
 _SAVEPOINT_EPILOG = """\
@@ -178,6 +193,21 @@ exit codes:
   2  there is no job at URI, or the deletion was refused; the message says why
 """
 
+_DOCTOR_EPILOG = """\
+examples:
+  weir doctor
+  weir doctor --master in-process --storage checkpoints
+  weir doctor --master spark://host:7077 --storage /shared/checkpoints
+
+Checks Python, packages, Java, ports and the clock, the storage if one is given (a file is created
+if absent, synced, read and deleted), and with Spark's --master the same on its workers, by a small
+job. Each check is one line, which begins with ok or wrong.
+
+exit codes:
+  0  all is well
+  1  something is wrong; its line says what to do
+"""
+
 _INSPECT_EPILOG = """\
 examples:
   weir inspect /shared/checkpoints/my-job-1a2b3c4d/chk-7
@@ -201,7 +231,9 @@ def parser() -> ArgumentParser:
         "them, inspect checkpoints.",
     )
     whole.add_argument("--version", action="version", version=f"weir {version('weir-streaming')}")
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = whole.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
+    )
     _add_run(commands)
     _add_savepoint(commands)
     _add_stop(commands)
@@ -211,6 +243,7 @@ def parser() -> ArgumentParser:
     _add_inspect(commands)
     _add_compare(commands)
     _add_compare_modes(commands)
+    _add_doctor(commands)
     return whole
 
 
@@ -237,10 +270,15 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _add_run(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
-    run = _command(commands, "run", "run a pipeline and show its progress", _RUN_EPILOG)
-    run.add_argument("pipeline", help="a script, or the name of an importable module")
-    run.add_argument("--master", help="Spark's master: local[2], spark://host:7077, yarn ...")
+def _add_run(commands: Commands) -> None:
+    run = _command(
+        commands, "run", "run a pipeline and show its progress", _RUN_EPILOG, runs_script=True
+    )
+    run.add_argument(
+        "--master",
+        help="in-process: this process, without Spark, which starts in a second; or Spark's "
+        "master: local[2], spark://host:7077, yarn ... (default: local Spark, a core per slot)",
+    )
     run.add_argument("--parallelism", type=positive, metavar="N", help="subtasks per operator")
     run.add_argument(
         "--interval",
@@ -340,7 +378,7 @@ def pipeline_parameters(given: Namespace) -> dict[str, str]:
     return {**parameters, **dict(given.args)}
 
 
-def _add_savepoint(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_savepoint(commands: Commands) -> None:
     savepoint = _command(
         commands, "savepoint", "take a savepoint of a running job", _SAVEPOINT_EPILOG
     )
@@ -354,7 +392,7 @@ def _add_savepoint(commands: "argparse._SubParsersAction[ArgumentParser]") -> No
     savepoint.add_argument("--yes", action="store_true", help="with --delete: do not ask")
 
 
-def _add_stop(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_stop(commands: Commands) -> None:
     stop = _command(commands, "stop", "stop a running job with a savepoint", _STOP_EPILOG)
     stop.add_argument("job", metavar="JOB", help=_JOB_HELP)
     stop.add_argument(
@@ -385,11 +423,14 @@ def _add_asking(command: ArgumentParser) -> None:
     )
 
 
-def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_preview(commands: Commands) -> None:
     preview = _command(
-        commands, "preview", "show what a restore into a pipeline would do", _PREVIEW_EPILOG
+        commands,
+        "preview",
+        "show what a restore into a pipeline would do",
+        _PREVIEW_EPILOG,
+        runs_script=True,
     )
-    preview.add_argument("pipeline", help="a script, or the name of an importable module")
     preview.add_argument(
         "--restore", required=True, metavar="URI", help="the checkpoint or savepoint"
     )
@@ -415,7 +456,7 @@ def _add_preview(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
     preview.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def _add_compare(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_compare(commands: Commands) -> None:
     compare = _command(commands, "compare", "compare the output of two jobs", _COMPARE_EPILOG)
     for name in ("left", "right"):
         compare.add_argument(
@@ -445,14 +486,14 @@ def _add_compare(commands: "argparse._SubParsersAction[ArgumentParser]") -> None
     compare.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def _add_compare_modes(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_compare_modes(commands: Commands) -> None:
     modes = _command(
         commands,
         "compare-modes",
         "run a pipeline in every mode of checkpoints and compare",
         _COMPARE_MODES_EPILOG,
+        runs_script=True,
     )
-    modes.add_argument("pipeline", help="a script, or the name of an importable module")
     modes.add_argument(
         "--master", help="as in weir run; in-process: without Spark, in this process"
     )
@@ -506,7 +547,21 @@ def _add_compare_modes(commands: "argparse._SubParsersAction[ArgumentParser]") -
     modes.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def _add_checkpoints(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_doctor(commands: Commands) -> None:
+    doctor = _command(
+        commands, "doctor", "check whether jobs can run here, and on a cluster", _DOCTOR_EPILOG
+    )
+    doctor.add_argument(
+        "--master", help="as in weir run; the workers of Spark's master are asked as well"
+    )
+    doctor.add_argument(
+        "--storage",
+        metavar="DIR",
+        help="check that checkpoints can be written to DIR, here and from the workers",
+    )
+
+
+def _add_checkpoints(commands: Commands) -> None:
     listing = _command(
         commands,
         "checkpoints",
@@ -519,7 +574,7 @@ def _add_checkpoints(commands: "argparse._SubParsersAction[ArgumentParser]") -> 
     _add_reading(listing)
 
 
-def _add_clean(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_clean(commands: Commands) -> None:
     clean = _command(commands, "clean", "delete files of jobs that nothing needs", _CLEAN_EPILOG)
     clean.add_argument(
         "uri", metavar="URI", help="a checkpoint storage, or a job's directory in it"
@@ -533,7 +588,7 @@ def _add_clean(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
     )
 
 
-def _add_inspect(commands: "argparse._SubParsersAction[ArgumentParser]") -> None:
+def _add_inspect(commands: Commands) -> None:
     look = _command(
         commands, "inspect", "show what a checkpoint or savepoint consists of", _INSPECT_EPILOG
     )
@@ -565,13 +620,19 @@ def _add_reading(command: ArgumentParser) -> None:
 
 
 def _command(
-    commands: "argparse._SubParsersAction[ArgumentParser]", name: str, does: str, epilog: str
+    commands: Commands, name: str, does: str, epilog: str, *, runs_script: bool = False
 ) -> ArgumentParser:
-    return commands.add_parser(
+    if runs_script:
+        epilog = f"{epilog}\n{_SCRIPT_EPILOG}"
+    command = commands.add_parser(
         name,
         help=does,
         description=f"{does[0].upper()}{does[1:]}.",
         epilog=epilog,
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        runs_script=runs_script,
     )
+    if runs_script:
+        command.add_argument("pipeline", help="a script, or the name of an importable module")
+    return command

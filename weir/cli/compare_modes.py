@@ -176,7 +176,13 @@ class _Trial:
             storage=str(directory / "checkpoints"),
             output=str(directory / "output"),
         )
-        jobs = capture_pipeline(self._given.pipeline, self._script, options, explain=explain)
+        jobs = capture_pipeline(
+            self._given.pipeline,
+            self._script,
+            options,
+            explain=explain,
+            arguments=self._given.script_arguments,
+        )
         if len(jobs) > 1:
             names = ", ".join(repr(job.config.name) for job in jobs)
             raise UserError(f"the script runs several jobs, {names}; only one can be compared")
@@ -222,7 +228,10 @@ class _Trial:
         self._submit.listen(meter.on_event)
         failure = ""
         try:
-            with _without_prints(), as_python_would(self._script):
+            with (
+                _without_prints(),
+                as_python_would(self._script, self._given.script_arguments),
+            ):
                 result = self._submit.execute(job.graph, config, options)
             if result.history.status is JobStatus.CANCELED and not meter.is_enough():
                 raise _InterruptedError

@@ -69,7 +69,11 @@ def run(arguments: Namespace) -> int:
     with own_output() as out:
         try:
             jobs = capture_pipeline(
-                arguments.pipeline, script, options, explain=lambda error: _say(explained(error))
+                arguments.pipeline,
+                script,
+                options,
+                explain=lambda error: _say(explained(error)),
+                arguments=given.get("script_arguments", ()),
             )
         except UserError:
             raise

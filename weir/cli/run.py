@@ -6,6 +6,7 @@ overrides its settings with the options, shows progress and turns the outcome in
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ def run(arguments: Namespace) -> int:
     submit.listen(watch.on_event)
     try:
         with overriding(options):
-            code = _run_script(arguments.pipeline, script, watch)
+            code = _run_script(arguments.pipeline, script, arguments.script_arguments, watch)
     finally:
         watch.close()
         submit.unlisten(watch.on_event)
@@ -96,9 +97,9 @@ def run(arguments: Namespace) -> int:
     return CANCELED if watch.was_canceled else code
 
 
-def _run_script(name: str, script: Path | None, watch: Watch) -> int:
+def _run_script(name: str, script: Path | None, arguments: Sequence[str], watch: Watch) -> int:
     try:
-        run_pipeline(name, script)
+        run_pipeline(name, script, arguments)
     except KeyboardInterrupt:
         return CANCELED
     except JobFailedError as error:

@@ -5,6 +5,9 @@ every per-record operator stands one over ``pyarrow.RecordBatch``, which PyFlink
 Building a pipeline runs nothing of it.
 """
 
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import package_attribute
 from weir.config import RestartConfig, RestartStrategyKind
 from weir.datastream.checkpoint_config import (
     CheckpointConfig,
@@ -14,6 +17,7 @@ from weir.datastream.checkpoint_config import (
 from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.environment import StreamExecutionEnvironment
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
+from weir.datastream.execution_mode import RuntimeExecutionMode
 from weir.datastream.functions import (
     AggregateFunction,
     BatchProcessFunction,
@@ -58,6 +62,7 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointingMode",
     "ExternalizedCheckpointRetention",
+    "RuntimeExecutionMode",
     "RestartConfig",
     "RestartStrategyKind",
     "ExecutionOptions",
@@ -88,3 +93,6 @@ __all__ = [
     "ReducingStateDescriptor",
     "AggregatingStateDescriptor",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = package_attribute(__name__)

@@ -6,6 +6,7 @@ Every setter makes a new checked config, so the call that sets a contradiction r
 from dataclasses import replace
 from typing import Any, Self
 
+from weir.common.pyflink_names import PyFlinkNames
 from weir.common.time import Duration, milliseconds_of
 from weir.config import CheckpointConfig as Settings
 from weir.config import CheckpointingMode
@@ -14,7 +15,7 @@ from weir.config import Retention as ExternalizedCheckpointRetention
 __all__ = ["CheckpointConfig", "CheckpointingMode", "ExternalizedCheckpointRetention"]
 
 
-class CheckpointConfig:
+class CheckpointConfig(PyFlinkNames):
     """The checkpoint settings of an environment's job.
 
     Units: intervals, timeouts and pauses are milliseconds; the alignment timeout is a ``Duration``.

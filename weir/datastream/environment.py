@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from weir.common.configuration import Configuration
+from weir.common.flink_keys import needs_nothing
+from weir.common.pyflink_names import PyFlinkNames
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
 from weir.config import CheckpointConfig as CheckpointSettings
@@ -22,6 +24,7 @@ from weir.datastream.checkpoint_config import CheckpointConfig
 from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
+from weir.datastream.execution_mode import RuntimeExecutionMode
 from weir.datastream.options import read_options
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
@@ -38,7 +41,7 @@ from weir.secrets import job_secrets
 DEFAULT_JOB_NAME = "Weir Streaming Job"
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(PyFlinkNames):
     """The environment of one pipeline after another: settings, sources, ``execute``."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -47,6 +50,7 @@ class StreamExecutionEnvironment:
         self._execution = ExecutionConfig()
         self._restart = RestartConfig()
         self._restore: str | None = None
+        self._claims = False
         self._chaining = True
         self._on_error = FAIL
         self._transformations: list[Transformation] = []
@@ -134,6 +138,15 @@ class StreamExecutionEnvironment:
         self._on_error = make_policy(action, None, limit)
         return self
 
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
+        """Accept the mode ``STREAMING``, the only one.
+
+        Raises:
+            ConfigError: For any other; the message says what differs.
+        """
+        needs_nothing("execution.runtime-mode", execution_mode)
+        return self
+
     def disable_operator_chaining(self) -> Self:
         """Give every operator subtasks of its own, instead of chaining operators."""
         self._chaining = False
@@ -147,8 +160,8 @@ class StreamExecutionEnvironment:
         """Apply settings by Flink's keys.
 
         Raises:
-            ConfigError: Weir does not have a key (the message names the nearest one), or a value
-                does not fit.
+            ConfigError: Weir does not have a key (the message says what it has instead, or names
+                the nearest one), or a value does not fit.
         """
         read = read_options(configuration.to_dict())
         channels = replace(self._job.channels, **read.get("channels", {}))
@@ -164,6 +177,7 @@ class StreamExecutionEnvironment:
             self._configure_on_error(**on_error)
         options = read.get("options", {})
         self._restore = options.get("restore", self._restore)
+        self._claims = options.get("claims", self._claims)
         self._chaining = options.get("chaining", self._chaining)
         if "object_reuse" in options:
             reuse = options["object_reuse"]
@@ -187,7 +201,8 @@ class StreamExecutionEnvironment:
 
         PyFlink has this method on ``RuntimeContext`` only.
         """
-        return execution.current_options().parameters.get(key, default_value)
+        given = execution.current_options().parameters
+        return given.get(key, self._job.parameters.get(key, default_value))
 
     def get_secret(self, name: str) -> str:
         """The value of one of the job's secrets, for building the pipeline; not in PyFlink.
@@ -330,7 +345,9 @@ class StreamExecutionEnvironment:
 
     def _options(self) -> ExecutionOptions:
         options = execution.current_options()
-        return options if options.restore else replace(options, restore=self._restore)
+        if options.restore:
+            return options
+        return replace(options, restore=self._restore, claims=options.claims or self._claims)
 
     def _config(self, job_name: str | None) -> JobConfig:
         return replace(

@@ -1,9 +1,12 @@
 """``ExecutionConfig``: the environment's settings for the work of operators."""
 
-from typing import Self
+from typing import Any, Self
+
+from weir.common.flink_keys import needs_nothing
+from weir.common.pyflink_names import PyFlinkNames
 
 
-class ExecutionConfig:
+class ExecutionConfig(PyFlinkNames):
     """The execution settings that ``env.get_config()`` returns."""
 
     def __init__(self) -> None:
@@ -26,3 +29,12 @@ class ExecutionConfig:
     def is_object_reuse_enabled(self) -> bool:
         """Whether operators share the records that they hand on."""
         return self._object_reuse
+
+    def set_auto_watermark_interval(self, interval: Any) -> Self:
+        """Accept any interval: a watermark follows each slice of records, which is sooner.
+
+        Raises:
+            ConfigError: The interval is 0, which in Flink ends watermarks.
+        """
+        needs_nothing("pipeline.auto-watermark-interval", interval)
+        return self

@@ -1,5 +1,8 @@
 """The function classes under PyFlink's module name."""
 
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import module_attribute
 from weir.operators.functions import (
     AggregateFunction,
     BatchProcessFunction,
@@ -37,3 +40,6 @@ __all__ = [
     "TimerService",
     "WindowFunction",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = module_attribute(__name__)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weir.common.flink_keys import FORMER, needs_nothing
 from weir.common.time import milliseconds_of
 from weir.config import CheckpointingMode, NetworkSecurity, RestartStrategyKind, Retention
 from weir.errors import ConfigError
@@ -38,12 +39,14 @@ def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of ``values`` by section and field.
 
     Raises:
-        ConfigError: Weir does not have a key (the message names the nearest one), or a value
-            cannot be read.
+        ConfigError: Weir does not have a key (the message says what it has instead, or names the
+            nearest one), or a value cannot be read.
     """
     read: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
-        option = OPTIONS.get(key)
+        option = OPTIONS.get(FORMER.get(key, key))
+        if option is None and needs_nothing(key, value):
+            continue
         if option is None:
             near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.0)
             raise ConfigError(f"there is no setting {key}; the nearest one is {near[0]}")
@@ -94,6 +97,23 @@ def _retention(value: Any) -> Retention:
     return Retention(_name(value))
 
 
+def _claims(value: Any) -> bool:
+    name = _name(value)
+    if name not in ("claim", "no_claim"):
+        raise ValueError("it must be CLAIM or NO_CLAIM")
+    return name == "claim"
+
+
+def _parameters(value: Any) -> dict[str, str]:
+    """The pipeline's arguments, from a dict or from Flink's ``key:value,key:value``."""
+    if isinstance(value, Mapping):
+        return {str(key): str(each) for key, each in value.items()}
+    pairs = [pair.partition(":") for pair in str(value).split(",")]
+    if not all(key.strip() and colon for key, colon, _ in pairs):
+        raise ValueError("it must be a dict, or text of the form key:value,key:value")
+    return {key.strip(): each.strip() for key, _, each in pairs}
+
+
 def _strategy(value: Any) -> RestartStrategyKind:
     name = _name(value)
     return RestartStrategyKind("none" if name in ("off", "disable") else name)
@@ -129,6 +149,7 @@ OPTIONS: Mapping[str, Option] = {
     "execution.state-recovery.ignore-unclaimed-state": Option(
         "job", "allow_non_restored_state", _boolean
     ),
+    "execution.state-recovery.claim-mode": Option("options", "claims", _claims),
     "weir.network.security": Option("channels", "security", _security),
     "weir.on-error": Option("on_error", "action", _name),
     "weir.on-error.limit": Option("on_error", "limit", int),
@@ -149,6 +170,7 @@ OPTIONS: Mapping[str, Option] = {
     "pipeline.max-parallelism": Option("job", "max_parallelism", int),
     "pipeline.name": Option("job", "name", str),
     "pipeline.operator-chaining.enabled": Option("options", "chaining", _boolean),
+    "pipeline.global-job-parameters": Option("job", "parameters", _parameters),
     "pipeline.object-reuse": Option("options", "object_reuse", _boolean),
     "heartbeat.interval": Option("job", "heartbeat_interval_ms", duration_ms),
     "heartbeat.timeout": Option("job", "heartbeat_timeout_ms", duration_ms),

@@ -1,5 +1,11 @@
 """``OutputTag`` under PyFlink's module name."""
 
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import module_attribute
 from weir.operators.output_tag import OutputTag
 
 __all__ = ["OutputTag"]
+
+if not TYPE_CHECKING:
+    __getattr__ = module_attribute(__name__)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import pyarrow.compute as pc
 
 from weir.common.abstract import check_complete
+from weir.common.pyflink_names import PyFlinkNames
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
 from weir.datastream.checks import check_function, column_names
@@ -79,7 +80,7 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 COLLECT_UID = OperatorId("execute-and-collect")
 
 
-class DataStream:
+class DataStream(PyFlinkNames):
     """A stream of records between operators."""
 
     def __init__(
@@ -443,7 +444,7 @@ class DataStream:
         return DataStreamSink(self._environment.add(made))
 
 
-class DataStreamSink:
+class DataStreamSink(PyFlinkNames):
     """A sink at the end of a stream, to be named and tuned."""
 
     def __init__(self, transformation: Transformation) -> None:

@@ -1,5 +1,8 @@
 """Window assigners under PyFlink's module name."""
 
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import module_attribute
 from weir.operators.windows.window_assigners import (
     TimeWindow,
     TumblingEventTimeWindows,
@@ -7,3 +10,6 @@ from weir.operators.windows.window_assigners import (
 )
 
 __all__ = ["TimeWindow", "TumblingEventTimeWindows", "TumblingProcessingTimeWindows"]
+
+if not TYPE_CHECKING:
+    __getattr__ = module_attribute(__name__)

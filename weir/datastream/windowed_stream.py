@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from weir.common.abstract import check_complete
+from weir.common.pyflink_names import PyFlinkNames
 from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from weir.datastream.stream import DataStream, KeyedStream
 
 
-class WindowedStream:
+class WindowedStream(PyFlinkNames):
     """The records of each key and window, as ``KeyedStream.window`` groups them."""
 
     def __init__(self, keyed_stream: "KeyedStream", window_assigner: TumblingWindows) -> None:
@@ -66,8 +67,8 @@ class WindowedStream:
     def reduce(
         self,
         reduce_function: ReduceFunction | Callable[[Any, Any], Any],
-        window_function: WindowFunction[Any, Any, Any]
-        | ProcessWindowFunction[Any, Any, Any]
+        window_function: WindowFunction[Any, Any, Any, Any]
+        | ProcessWindowFunction[Any, Any, Any, Any]
         | None = None,
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
@@ -78,8 +79,8 @@ class WindowedStream:
     def aggregate(
         self,
         aggregate_function: AggregateFunction[Any, Any, Any],
-        window_function: WindowFunction[Any, Any, Any]
-        | ProcessWindowFunction[Any, Any, Any]
+        window_function: WindowFunction[Any, Any, Any, Any]
+        | ProcessWindowFunction[Any, Any, Any, Any]
         | None = None,
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
@@ -94,7 +95,7 @@ class WindowedStream:
 
     def apply(
         self,
-        window_function: WindowFunction[Any, Any, Any],
+        window_function: WindowFunction[Any, Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the results of a WindowFunction over all its records."""
@@ -104,7 +105,7 @@ class WindowedStream:
 
     def process(
         self,
-        process_window_function: ProcessWindowFunction[Any, Any, Any],
+        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the results of a ProcessWindowFunction, which also sees time and state."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.pyflink_names import PyFlinkNames
 from weir.errors import UserError
 from weir.operators.base import OperatorContext
 from weir.operators.output_tag import OutputTag
 from weir.secrets.job_secrets import chosen
 
 if TYPE_CHECKING:
-    from weir.operators.windows.window_assigners import TimeWindow
     from weir.state.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -31,6 +31,8 @@ IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
 ACC = TypeVar("ACC")
+W = TypeVar("W")  # The class of windows: TimeWindow.
+W2 = TypeVar("W2")  # The same, in the classes of contexts.
 
 
 class TimeDomain(Enum):
@@ -40,7 +42,7 @@ class TimeDomain(Enum):
     PROCESSING_TIME = "processing_time"
 
 
-class RuntimeContext:
+class RuntimeContext(PyFlinkNames):
     """The subtask of a function, the job's parameters and the function's keyed state.
 
     Raises:
@@ -313,22 +315,22 @@ class BatchProcessFunction(Function):
         """Yield batches, or ``(OutputTag, batch)`` for a side output."""
 
 
-class WindowFunction(Function, Generic[IN, OUT, KEY]):
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Processes all records of a window at once."""
 
     @abstractmethod
-    def apply(self, key: KEY, window: "TimeWindow", inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
         """The results of the window, which gathered ``inputs`` under ``key``."""
 
 
-class ProcessWindowFunction(Function, Generic[IN, OUT, KEY]):
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Processes all records of a window at once, with time and state."""
 
-    class Context(ABC):
+    class Context(ABC, Generic[W2]):
         """The context of the window that fires."""
 
         @abstractmethod
-        def window(self) -> "TimeWindow":
+        def window(self) -> W2:
             """The bounds of the window."""
 
         @abstractmethod

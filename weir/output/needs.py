@@ -53,7 +53,7 @@ _OF_SAVEPOINT = re.compile(r"(\d+)-(\d+)/(.+)")
 _PROBE = re.compile(r"probe-(\d+)")
 _OWN_RECORDS = re.compile(r"attempts/\d+|restored/\d+-\d+|over/\d+|finished|outputs")
 _REQUEST = re.compile(r"requests/[^/]+\.(json|taken)")
-_BEING_WRITTEN = re.compile(r".+-\d+-\d+\.parquet")
+_BEING_WRITTEN = re.compile(r".+-\d+-\d+\.(parquet|text)")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -3,17 +3,20 @@
 ::
 
     <path>/part-<operator>-<subtask>-<checkpoint>-<counter>.parquet    committed
+    <path>/part-….<attempt>.<mark><suffix>                             the same, of a text file
     <path>/_pending/<job>/<attempt>/…                                  not committed (yet)
-    <path>/_withdrawn/<job>/<attempt>/part-….parquet                   taken back, or never shown
+    <path>/_withdrawn/<job>/<attempt>/part-…                           taken back, or never shown
 
 ``<checkpoint>`` is the one whose barrier closed the file; ``<attempt>`` the one that wrote it, 0 if
-unknown. Operator and job are percent-encoded.
+unknown. Operator and job are percent-encoded. A text file has no footer that could name its job, so
+its name has the ``<mark>`` of it, a digest.
 
 A withdrawn file is output of a checkpoint that the job went back behind, or of a savepoint that it
 was not restored from. Restoring that checkpoint puts the file back, so the file is deleted no
 earlier than every checkpoint and savepoint that may need it.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -31,7 +34,27 @@ from weir.storage.store import CheckpointStore, PathNotFoundError
 
 PENDING = "_pending"
 WITHDRAWN = "_withdrawn"
-_COMMITTED = re.compile(r"part-(.+)-(\d+)-(\d+)-(\d+)\.parquet")
+_COMMITTED = re.compile(
+    r"part-(?P<operator>.+)-(?P<subtask>\d+)-(?P<checkpoint>\d+)-(?P<counter>\d+)"
+    r"(\.parquet|\.(?P<attempt>\d+)\.(?P<mark>[0-9a-f]{12})(?P<suffix>(\.\w+)*))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextWriter:
+    """The writer of a text file, and the suffix that its sink was given: empty, or ``.txt``."""
+
+    attempt: AttemptNumber
+    mark: str  # Of the job, by ``mark_of``.
+    suffix: str = ""
+
+    def __str__(self) -> str:
+        return f".{self.attempt}.{self.mark}{self.suffix}"
+
+
+def mark_of(job_id: JobId) -> str:
+    """The digest by which names of text files tell jobs apart."""
+    return hashlib.sha256(job_id.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +65,7 @@ class CommittedName:
     subtask: int
     checkpoint_id: CheckpointId  # 0: written without checkpoints.
     counter: int
+    writer: TextWriter | None = None  # None: a Parquet file, whose footer tells it.
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
@@ -49,12 +73,22 @@ class CommittedName:
         match = _COMMITTED.fullmatch(name)
         if match is None:
             return None
-        operator = OperatorId(unquote(match[1]))
-        return cls(operator, int(match[2]), CheckpointId(int(match[3])), int(match[4]))
+        writer = None
+        if match["mark"] is not None:
+            attempt = AttemptNumber(int(match["attempt"]))
+            writer = TextWriter(attempt, match["mark"], match["suffix"])
+        return cls(
+            OperatorId(unquote(match["operator"])),
+            int(match["subtask"]),
+            CheckpointId(int(match["checkpoint"])),
+            int(match["counter"]),
+            writer,
+        )
 
     def __str__(self) -> str:
         operator = quote(self.operator, safe="")
-        return f"part-{operator}-{self.subtask}-{self.checkpoint_id}-{self.counter}.parquet"
+        ending = ".parquet" if self.writer is None else str(self.writer)
+        return f"part-{operator}-{self.subtask}-{self.checkpoint_id}-{self.counter}{ending}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from weir import untrusted_files
 from weir.config import CheckpointConfig
 from weir.errors import RestoreError, WeirError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId
-from weir.output.output_files import CommittedName, withdrawn_files
+from weir.output.output_files import CommittedName, mark_of, withdrawn_files
 from weir.output.rollback_text import sentences
 from weir.output.waiting import COMMITS, items_of
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
@@ -410,7 +410,7 @@ def _output_move(
                 for path, name in _committed(root, sink.uid)
                 if name.checkpoint_id not in line_of_output
                 and name.checkpoint_id not in spared
-                and _is_of(path, job_id)
+                and _is_of(path, name, job_id)
             )
             withdrawn = _measured(
                 file.path
@@ -454,8 +454,10 @@ def _measured(paths: Iterable[Path]) -> tuple[int, int]:
     return count, size
 
 
-def _is_of(path: Path, job_id: JobId) -> bool:
-    """Whether the job wrote a file, by its footer; True for files of older versions, without it."""
+def _is_of(path: Path, name: CommittedName, job_id: JobId) -> bool:
+    """Whether the job wrote a file, by its name or its footer; True for older files without it."""
+    if name.writer is not None:
+        return name.writer.mark == mark_of(job_id)
     try:
         with untrusted_files.open_regular(path, below=path.parent, may_have_links=True) as file:
             end = file.seek(0, os.SEEK_END)

@@ -22,7 +22,7 @@ from weir.storage.manifest import Manifest, OperatorSummary, read_handle
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import load_items
 
-COMMITS = "commits"  # The state that Parquet sinks keep the names of waiting files in.
+COMMITS = "commits"  # The state that file sinks keep the names of waiting files in.
 UNDELIVERED = "undelivered"  # The state of sinks that deliver rows to the driver.
 
 

@@ -239,7 +239,7 @@ class _Run:
         slots = ExecutionGraph(self.graph).slot_count + self.config.spare_slots
         spark, owned = self._session(master, slots)
         try:
-            host = _reachable_host(spark)
+            host = reachable_host(spark)
             network = open_network(self.job_id, self.config.channels.security, host)
             if self.managed is not None:
                 self.managed.plan(self.graph, self.config, spark.applicationId, network.protection)
@@ -356,6 +356,6 @@ def _with_retries(master: str) -> str:
     return f"local[{cores},{TASK_FAILURES_MAX}]"
 
 
-def _reachable_host(spark: SparkContext) -> str:
+def reachable_host(spark: SparkContext) -> str:
     """The host at which executors reach the driver: the one that Spark itself uses."""
     return spark.getConf().get("spark.driver.host") or LOOPBACK

@@ -7,7 +7,8 @@ state does not share the caller's object.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weir.common.typeinfo import Types
 from weir.common.types.base import Normaliser
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
 
 
 class State:
-    """A state of the current key."""
+    """A state of the current key.
 
+    Annotations may name its types, as in ``ValueState[int]``.
+    """
+
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
     __slots__ = ("_cursor", "_mutable", "_normalise", "_table", "_tables")
 
     def __init__(self, table: "StateTable", cursor: "Cursor") -> None:

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from weir.common.tracebacks import users_frames, users_traceback
 from weir.errors import UserError, WeirError
 
 
-def run_pipeline(name: str, script: Path | None) -> None:
+def run_pipeline(name: str, script: Path | None, arguments: Sequence[str] = ()) -> None:
     """Run a script, or the module of this name; its exceptions pass through."""
-    with as_python_would(script):
+    with as_python_would(script, arguments):
         if script is not None:
             runpy.run_path(str(script), run_name="__main__")
         else:
@@ -61,13 +61,13 @@ def no_job_ran(name: str) -> str:
 
 
 @contextmanager
-def as_python_would(script: Path | None) -> Iterator[None]:
+def as_python_would(script: Path | None, arguments: Sequence[str] = ()) -> Iterator[None]:
     """``sys.argv`` and ``sys.path`` as they are under ``python script`` or ``python -m module``."""
     argv, path = sys.argv, list(sys.path)
     if script is not None:
-        sys.argv = [str(script)]
+        sys.argv = [str(script), *arguments]
     else:
-        sys.argv = [""]  # run_module puts the module's file there.
+        sys.argv = ["", *arguments]  # run_module puts the module's file there.
     if not sys.flags.safe_path:
         sys.path[0] = os.getcwd() if script is None else str(script.resolve().parent)
     try:

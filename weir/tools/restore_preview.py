@@ -120,19 +120,24 @@ def capture_pipeline(
     options: ExecutionOptions,
     *,
     explain: Callable[[Exception], None],
+    arguments: Sequence[str] = (),
 ) -> list[CapturedJob]:
-    """The jobs that a script or module would run.
+    """The jobs that a script or module would run with these arguments of its own.
 
     ``explain`` is called with an exception that the script raised after a job, perhaps for lack of
     the job's result.
 
     Raises:
         UserError: The script runs no job.
+        SystemExit: The script ended itself before its first job.
         Exception: Raised by the script before its first job.
     """
     with overriding(options), capturing() as capture:
         try:
-            run_pipeline(name, script)
+            run_pipeline(name, script, arguments)
+        except SystemExit:
+            if not capture.jobs:
+                raise
         except Exception as error:
             if not capture.jobs:
                 raise

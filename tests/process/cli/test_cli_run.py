@@ -191,6 +191,17 @@ def test_a_module_runs_by_its_name_from_the_current_directory(tmp_path: Path) ->
     assert (done.returncode, done.stdout) == (0, "__main__ here\n")
 
 
+def test_a_script_and_a_module_get_their_own_arguments(tmp_path: Path) -> None:
+    script(tmp_path, "import sys; print(sys.argv[1:]); sys.exit(0)")
+    for name in ("pipeline.py", "pipeline"):
+        given = ("--input", "x", "--parallelism", "2", "--", "--parallelism", "7")
+        done = weir("run", name, *given, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (
+            0,
+            "['--input', 'x', '--parallelism', '7']\n",
+        )
+
+
 @pytest.mark.parametrize("name", ["nosuch.py", "nosuch", "no.such.module", "-"])
 def test_a_pipeline_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
     done = weir("run", "--", name, cwd=tmp_path)

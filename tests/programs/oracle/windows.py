@@ -89,7 +89,7 @@ class WindowedStream:
     def aggregate_batches(self, **aggregates: tuple[str, str]) -> Stream:
         columns, size = self._columns, self._windows.size_ms
 
-        class Aggregating(WindowFunction[Any, Any, Any]):
+        class Aggregating(WindowFunction[Any, Any, Any, Any]):
             def apply(self, key: Any, window: TimeWindow, inputs: Any) -> list[Any]:
                 bounds = {"window_start": window.start, "window_end": window.start + size}
                 return [aggregated(columns, key, list(inputs), bounds, aggregates)]

@@ -205,9 +205,11 @@ def test_a_script_of_several_jobs_is_refused(tmp_path: Path) -> None:
 
 def test_a_sink_whose_files_cannot_go_elsewhere_is_refused(tmp_path: Path) -> None:
     own = """
+    from weir.datastream.connectors import Sink
+
     class Own(ParquetSink):
         def moved_below(self, directory):
-            return super(ParquetSink, self).moved_below(directory)
+            return Sink.moved_below(self, directory)
     """
     text = dedent(PIPELINE).replace("ParquetSink(HERE", "Own(HERE")
     text = text.replace("env = Stream", dedent(own) + "\nenv = Stream")

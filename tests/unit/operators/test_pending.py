@@ -56,7 +56,7 @@ class Slow(KeyedProcessFunction):
         yield timestamp
 
 
-class SlowWindow(ProcessWindowFunction[Any, Any, Any]):
+class SlowWindow(ProcessWindowFunction[Any, Any, Any, Any]):
     """Each window takes a millisecond, and makes a row of its key."""
 
     def __init__(self, clock: Callable[[], ManualClock]) -> None:

@@ -115,7 +115,7 @@ def test_restored_windows_of_processing_time_fire_at_their_own_end(size_ms: int)
 # Another lateness ------------------------------------------------------------------------------
 
 
-class Clearing(ProcessWindowFunction[Any, Any, Any]):
+class Clearing(ProcessWindowFunction[Any, Any, Any, Any]):
     """Emits how many records a window has, and notes each window that it is told to forget."""
 
     cleared: ClassVar[list[Any]] = []

@@ -142,7 +142,7 @@ class Averaging(AggregateFunction[Any, Any, Any]):
         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
 
 
-class Listing(WindowFunction[Any, Any, Any]):
+class Listing(WindowFunction[Any, Any, Any, Any]):
     def apply(self, key: Any, window: TimeWindow, inputs: Iterable[Any]) -> Iterator[Any]:
         yield key, window.start, window.end, list(inputs)
 
@@ -160,7 +160,7 @@ def test_apply_sees_all_records_of_the_window_in_order() -> None:
     assert rows_of(harness.watermark(100)) == [("a", 10, 20, [("a", 2), ("a", 1)])]
 
 
-class Numbering(ProcessWindowFunction[Any, Any, Any]):
+class Numbering(ProcessWindowFunction[Any, Any, Any, Any]):
     """Numbers a key's windows with state that outlives them."""
 
     DESCRIPTOR = ValueStateDescriptor("number", Types.LONG())

@@ -19,6 +19,7 @@ from weir.output.needs import (
     need_of,
     plan,
 )
+from weir.output.output_files import CommittedName, TextWriter
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lineage import AttemptBase
@@ -243,12 +244,18 @@ class TestOutput:
 
     def test_that_saw_no_barrier_goes_with_its_attempt(self) -> None:
         assert reason(known(), waiting(1, "op-0-1.parquet")) is None
+        assert reason(known(), waiting(1, "op-0-1.text")) is None
         assert reason(known(), waiting(1, "part-op-0-0-0.parquet")) is None
 
     def test_on_a_line_that_may_be_restored_stays(self) -> None:
         job = known(manifest(4))  # Abandoned: attempt 2 began with 3.
         assert reason(job, withdrawn(1, "part-op-0-4-0.parquet")) is Reason.CHECKPOINT
         assert reason(known(), withdrawn(1, "part-op-0-4-0.parquet")) is None
+        text = CommittedName(
+            OperatorId("op"), 0, CheckpointId(4), 0, TextWriter(AttemptNumber(1), "0a" * 6, ".txt")
+        )
+        assert reason(job, withdrawn(1, str(text))) is Reason.CHECKPOINT
+        assert reason(known(), withdrawn(1, str(text))) is None
         assert reason(known(), withdrawn(1, "part-op-0-3-0.parquet")) is Reason.LINE
         over = known(may_run=False)
         assert reason(over, withdrawn(1, "part-op-0-3-0.parquet")) is None

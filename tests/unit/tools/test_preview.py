@@ -746,6 +746,20 @@ def test_a_script_without_a_job_or_with_an_error_is_wrong_use(
     assert "broken" in err
 
 
+def test_a_script_gets_its_arguments_and_may_end_itself_after_its_job(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begins, ends = "import sys\nprint('told', sys.argv[1:])\n", "sys.exit('no result')\n"
+    script.write_text(begins + SCRIPT + ends)
+    told = arguments(script, tmp_path, script_arguments=["--input", "x"])
+    assert command.run(told) == 0
+    assert "told ['--input', 'x']" in capsys.readouterr().err
+    script.write_text("import sys\nsys.exit(7)\n")
+    with pytest.raises(SystemExit) as raised:
+        command.run(arguments(script, tmp_path))
+    assert raised.value.code == 7
+
+
 def test_the_job_of_the_checkpoint_is_found_among_several() -> None:
     from weir.tools.restore_preview import choose_job
 

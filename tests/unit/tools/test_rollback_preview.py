@@ -11,6 +11,7 @@ import pytest
 
 from weir.errors import RestoreError
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
+from weir.output.output_files import CommittedName, TextWriter, mark_of
 from weir.output.rollback import RollbackPreview, preview
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import MAX_WATERMARK_MS, CheckpointKind
@@ -243,6 +244,16 @@ def test_what_another_job_wrote_beside_it_stays(job: Job) -> None:
         path = job.output / f"part-sink.1-0-{number}-0.parquet"
         pq.write_table(rows.replace_schema_metadata(named), path)
     assert job.preview(4).outputs[0].files_beside == 2
+
+
+def test_text_files_count_by_the_job_in_their_names(job: Job) -> None:
+    job.output.mkdir()
+    for number, writer in ((3, JOB), (7, JOB), (8, JobId("the-fork"))):
+        told = TextWriter(AttemptNumber(1), mark_of(writer), ".txt")
+        name = CommittedName(SINK, 0, CheckpointId(number), 0, told)
+        (job.output / str(name)).write_text("line\n")
+    (output,) = job.preview(4).outputs
+    assert (output.files_beside, output.bytes_beside) == (1, 5)
 
 
 def test_what_an_earlier_rollback_was_told_to_leave_stays(job: Job) -> None:

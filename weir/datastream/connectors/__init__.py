@@ -4,7 +4,20 @@ A user's own source derives from ``Source`` and ``SplitReader``. ``Sink`` is the
 here; its interface for sinks of users is not settled yet.
 """
 
-from weir.operators.sinks import BlackHoleSink, CollectSink, ParquetSink, PrintSink, Sink
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import package_attribute
+from weir.operators.sinks import (
+    BlackHoleSink,
+    BucketAssigner,
+    CollectSink,
+    FileSink,
+    OutputFileConfig,
+    ParquetSink,
+    PrintSink,
+    RollingPolicy,
+    Sink,
+)
 from weir.operators.sources import (
     CollectionSource,
     DataGeneratorSource,
@@ -12,6 +25,7 @@ from weir.operators.sources import (
     Source,
     SplitReader,
 )
+from weir.operators.sources.file_source import FileSource, StreamFormat
 from weir.operators.sources.parquet_source import ParquetSource
 
 __all__ = [
@@ -19,11 +33,20 @@ __all__ = [
     "DataGeneratorSource",
     "NumberSequenceSource",
     "ParquetSource",
+    "FileSource",
+    "StreamFormat",
     "Source",
     "SplitReader",
     "BlackHoleSink",
     "CollectSink",
+    "FileSink",
+    "OutputFileConfig",
+    "RollingPolicy",
+    "BucketAssigner",
     "ParquetSink",
     "PrintSink",
     "Sink",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = package_attribute(__name__)

@@ -16,10 +16,8 @@ the rows of the file: another program may restore them.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from glob import glob, has_magic
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -27,8 +25,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from weir.common.batch import Batch
-from weir.errors import ConfigError, SourceChangedError, UserError
+from weir.errors import ConfigError, UserError
 from weir.operators.expressions import can_rule_out, ruled_out
+from weir.operators.sources.input_files import check_unchanged, identity, list_files
 from weir.operators.sources.parquet_statistics import lowest_time_ms
 from weir.operators.sources.split_source import Source, SplitReader
 
@@ -69,7 +68,7 @@ class ParquetSource(Source):
     ) -> Source:
         if type(self).open is not ParquetSource.open:
             return self  # It may make further columns of those that are not read.
-        _, schema = self._read_footer(self._files()[0])
+        _, schema = self._read_footer(list_files(self.path, "Parquet", ".parquet")[0])
         if len(set(schema.names)) < len(schema.names):
             return self
         made = copy(self)
@@ -84,8 +83,8 @@ class ParquetSource(Source):
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
         splits: list[dict[str, Any]] = []
         first: tuple[str, pa.Schema] | None = None
-        for path in self._files():
-            stat = os.stat(path)
+        for path in list_files(self.path, "Parquet", ".parquet"):
+            unchanged = identity(path)
             metadata, schema = self._read_footer(path)
             if first is None:
                 first = path, schema
@@ -97,16 +96,7 @@ class ParquetSource(Source):
                 )
             groups = [i for i in range(metadata.num_row_groups) if metadata.row_group(i).num_rows]
             parts = [groups] if self.split_by == "file" else [[group] for group in groups]
-            splits += [
-                {
-                    "path": path,
-                    "size": stat.st_size,
-                    "mtime_ns": stat.st_mtime_ns,
-                    "row_groups": part,
-                }
-                for part in parts
-                if part
-            ]
+            splits += [{**unchanged, "row_groups": part} for part in parts if part]
         return splits
 
     def discover_in_event_time(self, parallelism: int, column: str) -> list[dict[str, Any]]:
@@ -130,12 +120,12 @@ class ParquetSource(Source):
     def open(self, split: dict[str, Any], position: Any) -> SplitReader:
         # Checked before opening, for a message that names the cause, and after, because only an
         # open file can no longer be replaced.
-        _check_unchanged(split)
+        check_unchanged(split)
         file = pq.ParquetFile(split["path"])
         groups: list[int] = split["row_groups"]
         try:
             left_out = [ruled_out(split["path"], groups, each) for each in self.filters]
-            _check_unchanged(split)
+            check_unchanged(split)
         except BaseException:
             file.close()
             raise
@@ -143,24 +133,6 @@ class ParquetSource(Source):
         return _ParquetReader(
             file, groups, self.decoded, group, row, frozenset[int]().union(*left_out)
         )
-
-    def _files(self) -> list[str]:
-        path = Path(self.path)
-        if path.is_file():
-            return [self.path]
-        if path.is_dir():
-            files = [
-                str(file)
-                for file in path.rglob("*.parquet")
-                if not any(part[0] in "_." for part in file.relative_to(path).parts)
-            ]
-        elif has_magic(self.path):
-            files = [file for file in glob(self.path, recursive=True) if os.path.isfile(file)]
-        else:
-            raise UserError(f"{self.path} does not exist; give a Parquet file, directory or glob")
-        if not files:
-            raise UserError(f"{self.path} has no Parquet files (names must end in .parquet)")
-        return sorted(files)
 
     def _read_footer(self, path: str) -> tuple[pq.FileMetaData, pa.Schema]:
         try:
@@ -246,19 +218,3 @@ def _with_lowest_ms(
                 lowest = [lowest_time_ms(file, group, column) for group in split["row_groups"]]
                 known = [at for at in lowest if at is not None]
                 yield split, min(known) if len(known) == len(lowest) else None
-
-
-def _check_unchanged(split: dict[str, Any]) -> None:
-    path = split["path"]
-    try:
-        stat = os.stat(path)
-    except FileNotFoundError as error:
-        raise SourceChangedError(
-            f"{path} is gone; the job reads it and cannot go on without it. Put the same file back"
-        ) from error
-    if (stat.st_size, stat.st_mtime_ns) != (split["size"], split["mtime_ns"]):
-        raise SourceChangedError(
-            f"{path} changed since the job first read it: {split['size']} bytes modified at "
-            f"{split['mtime_ns']} ns then, {stat.st_size} bytes at {stat.st_mtime_ns} ns now. Put "
-            "the same file back, times included, or start afresh"
-        )

@@ -55,7 +55,9 @@ class WindowFactory:
     selector: RowKeySelector
     windows: TumblingWindows
     gather: AggregateFunction[Any, Any, Any] | ReduceFunction | Callable[[Any, Any], Any] | None
-    window_function: WindowFunction[Any, Any, Any] | ProcessWindowFunction[Any, Any, Any] | None
+    window_function: (
+        WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None
+    )
     accumulator_type: TypeInformation | None = None
     lateness_ms: int = 0
     late_tag: OutputTag | None = None
@@ -239,7 +241,7 @@ class WindowOperator(TimerOperator):
         return self._global_state
 
 
-class _WindowContext(ProcessWindowFunction.Context):
+class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
     def __init__(self, operator: WindowOperator, window: TimeWindow) -> None:
         self._operator = operator
         self._window = window

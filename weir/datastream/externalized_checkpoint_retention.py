@@ -1,0 +1,11 @@
+"""``ExternalizedCheckpointRetention`` under PyFlink's module name."""
+
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import module_attribute
+from weir.datastream.checkpoint_config import ExternalizedCheckpointRetention
+
+__all__ = ["ExternalizedCheckpointRetention"]
+
+if not TYPE_CHECKING:
+    __getattr__ = module_attribute(__name__)

@@ -1,0 +1,11 @@
+"""``StreamExecutionEnvironment`` under PyFlink's module name."""
+
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import module_attribute
+from weir.datastream.environment import StreamExecutionEnvironment
+
+__all__ = ["StreamExecutionEnvironment"]
+
+if not TYPE_CHECKING:
+    __getattr__ = module_attribute(__name__)

@@ -1,0 +1,11 @@
+"""``TimerService`` under PyFlink's module name."""
+
+from typing import TYPE_CHECKING
+
+from weir.common.pyflink_names import module_attribute
+from weir.operators.functions import TimerService
+
+__all__ = ["TimerService"]
+
+if not TYPE_CHECKING:
+    __getattr__ = module_attribute(__name__)
