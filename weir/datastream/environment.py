@@ -7,7 +7,7 @@ after that the environment is empty again, as in Flink.
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self
@@ -19,9 +19,11 @@ from weir.config import CheckpointConfig as CheckpointSettings
 from weir.config import CheckpointingMode, JobConfig, RestartConfig
 from weir.datastream import execution
 from weir.datastream.checkpoint_config import CheckpointConfig
+from weir.datastream.checks import check_parallelism, check_type
 from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
+from weir.datastream.inputs import check_source, elements_of
 from weir.datastream.options import read_options
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
@@ -70,6 +72,7 @@ class StreamExecutionEnvironment:
         Raises:
             ConfigError: It is less than 1, or more than the max parallelism.
         """
+        check_parallelism(parallelism, "set_parallelism")
         self._job = replace(self._job, parallelism=parallelism)
         return self
 
@@ -83,6 +86,7 @@ class StreamExecutionEnvironment:
         Raises:
             ConfigError: It is less than the parallelism, or more than 32768.
         """
+        check_parallelism(max_parallelism, "set_max_parallelism")
         self._job = replace(self._job, max_parallelism=max_parallelism)
         return self
 
@@ -118,6 +122,11 @@ class StreamExecutionEnvironment:
 
         PyFlink takes a ``RestartStrategies`` configuration here, Weir a ``RestartConfig``.
         """
+        if not isinstance(restart, RestartConfig):
+            raise ConfigError(
+                f"set_restart_strategy takes a RestartConfig, not {restart!r}: write "
+                "RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=3), say"
+            )
         self._restart = restart
         return self
 
@@ -143,14 +152,16 @@ class StreamExecutionEnvironment:
         """Whether operators may be chained, that is, share subtasks."""
         return self._chaining
 
-    def configure(self, configuration: Configuration) -> Self:
-        """Apply settings by Flink's keys.
+    def configure(self, configuration: Configuration | Mapping[str, Any]) -> Self:
+        """Apply settings by Flink's keys; PyFlink takes no plain mapping.
 
         Raises:
             ConfigError: Weir does not have a key (the message names the nearest one), or a value
                 does not fit.
         """
-        read = read_options(configuration.to_dict())
+        if not isinstance(configuration, Configuration | Mapping):
+            raise ConfigError(f"configure takes a Configuration, not {configuration!r}")
+        read = read_options(Configuration(configuration).to_dict())
         channels = replace(self._job.channels, **read.get("channels", {}))
         self._job = replace(self._job, channels=channels, **read.get("job", {}))
         self._restart = replace(self._restart, **read.get("restart", {}))
@@ -206,7 +217,8 @@ class StreamExecutionEnvironment:
         self, collection: Iterable[Any], type_info: TypeInformation | None = None
     ) -> DataStream:
         """A stream of the elements, which one subtask emits in order."""
-        source = CollectionSource(list(collection), type_info)
+        check_type(type_info, "type_info")
+        source = CollectionSource(elements_of(collection), type_info)
         stream = self.from_source(source, WatermarkStrategy.no_watermarks(), "Collection Source")
         return stream.set_parallelism(1)
 
@@ -226,11 +238,7 @@ class StreamExecutionEnvironment:
         Raises:
             GraphError: ``source`` is no source, or ``type_info`` is given.
         """
-        if not hasattr(source, "create_operator_factory"):
-            raise GraphError(
-                f"{source!r} is not a source; use one of weir.datastream.connectors, "
-                "env.from_collection, or an object with create_operator_factory(parallelism)"
-            )
+        check_source(source, watermark_strategy)
         if type_info is not None:
             raise GraphError("give the type to the source itself, not to from_source")
         is_timed = watermark_strategy != WatermarkStrategy.no_watermarks()

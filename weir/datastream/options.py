@@ -13,6 +13,7 @@ from weir.common.time import milliseconds_of
 from weir.config import CheckpointingMode, NetworkSecurity, RestartStrategyKind, Retention
 from weir.errors import ConfigError
 
+NEAR = 0.75  # Of a key that is misspelt; difflib's ratio.
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
 _UNITS_MS = {
     1: ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
@@ -38,15 +39,16 @@ def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of ``values`` by section and field.
 
     Raises:
-        ConfigError: Weir does not have a key (the message names the nearest one), or a value
+        ConfigError: Weir does not have a key (the message names one that is near), or a value
             cannot be read.
     """
     read: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         option = OPTIONS.get(key)
         if option is None:
-            near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.0)
-            raise ConfigError(f"there is no setting {key}; the nearest one is {near[0]}")
+            near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=NEAR)
+            hint = f"; the nearest one is {near[0]}" if near else ""
+            raise ConfigError(f"there is no setting {key}{hint}")
         try:
             read.setdefault(option.section, {})[option.field] = option.read(value)
         except ValueError as error:

@@ -77,6 +77,11 @@ class Transformation:
     location: str = field(default_factory=lambda: caller_location())  # For messages.
 
     @property
+    def label(self) -> str:
+        """The operator as messages name it: ``'Map' (pipeline.py:12)``."""
+        return f"{self.name!r} ({self.location})"
+
+    @property
     def is_source(self) -> bool:
         """Whether the operator has no inputs."""
         return not self.inputs

@@ -7,8 +7,9 @@ from weir.common.abstract import check_complete
 from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length
-from weir.datastream.checks import check_function
+from weir.datastream.checks import check_function, check_kind, check_tag
 from weir.datastream.column_use import aggregate_use
+from weir.datastream.other_names import missing_name
 from weir.errors import GraphError
 from weir.operators.aggregates import parse_aggregates
 from weir.operators.functions import (
@@ -36,6 +37,9 @@ class WindowedStream:
         self._lateness_ms = 0
         self._late_tag: OutputTag | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise missing_name(type(self), name)
+
     def get_execution_environment(self) -> "StreamExecutionEnvironment":
         """The environment that the stream belongs to."""
         return self._keyed_stream.get_execution_environment()
@@ -60,6 +64,7 @@ class WindowedStream:
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
         """Send records behind the allowed lateness to a side output instead of dropping them."""
+        check_tag(output_tag, "side_output_late_data")
         self._late_tag = output_tag
         return self
 
@@ -72,7 +77,9 @@ class WindowedStream:
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the reduction of its records, through ``window_function`` if given."""
-        check_function(reduce_function, ReduceFunction, "reduce")
+        check_function(
+            reduce_function, ReduceFunction, "reduce", "reduce", takes="two records", count=2
+        )
         return self._then("Window Reduce", reduce_function, None, window_function, output_type)
 
     def aggregate(
@@ -85,9 +92,7 @@ class WindowedStream:
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the result of an accumulator, through ``window_function`` if given."""
-        if not isinstance(aggregate_function, AggregateFunction):
-            raise GraphError(f"aggregate takes an AggregateFunction, not {aggregate_function!r}")
-        check_complete(aggregate_function)
+        check_kind(aggregate_function, AggregateFunction, "aggregate")
         return self._then(
             "Window Aggregate", aggregate_function, accumulator_type, window_function, output_type
         )
@@ -98,8 +103,7 @@ class WindowedStream:
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the results of a WindowFunction over all its records."""
-        if not isinstance(window_function, WindowFunction):
-            raise GraphError(f"apply takes a WindowFunction, not {window_function!r}")
+        check_kind(window_function, WindowFunction, "apply")
         return self._then("Window Apply", None, None, window_function, output_type)
 
     def process(
@@ -108,10 +112,7 @@ class WindowedStream:
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the results of a ProcessWindowFunction, which also sees time and state."""
-        if not isinstance(process_window_function, ProcessWindowFunction):
-            raise GraphError(
-                f"process takes a ProcessWindowFunction, not {process_window_function!r}"
-            )
+        check_kind(process_window_function, ProcessWindowFunction, "process")
         return self._then("Window Process", None, None, process_window_function, output_type)
 
     def aggregate_batches(self, **aggregates: tuple[str, str]) -> "DataStream":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weir.common.batch import Batch, builtin_name
 from weir.common.typeinfo import TypeInformation, Types
 from weir.common.types.dynamic import DYNAMIC
-from weir.errors import BadRecordsError, GraphError, UserError
+from weir.errors import BadRecordsError, GraphError, KeyTypeError, UserError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.collector import Collector, times_of
@@ -26,7 +26,13 @@ from weir.operators.functions import (
     TimerService,
 )
 from weir.operators.hand_over import HandOver
-from weir.operators.keys import RowKeySelector, check_ownership, key_groups_of_keys
+from weir.operators.keys import (
+    KeyGroups,
+    RowKeySelector,
+    check_ownership,
+    key_groups_of_keys,
+    refused_key,
+)
 from weir.operators.stateless import (
     CallOperator,
     FilterOperator,
@@ -69,9 +75,7 @@ class KeyedInput:
             UserError: A key belongs to another subtask, or the key function failed.
             KeyTypeError: A key has no canonical encoding.
         """
-        keys = self._selector.keys_of(batch)
-        groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
-        check_ownership(self._ctx.name, keys, groups, self._ctx.key_groups)
+        keys, groups = self._keyed(batch)
         return keys, groups.tolist()
 
     def places_of(self, batch: Batch) -> tuple[list[Any], list[SlotKey], list[int]]:
@@ -83,11 +87,18 @@ class KeyedInput:
             UserError: A key belongs to another subtask, or the key function failed.
             KeyTypeError: A key has no canonical encoding.
         """
-        keys = self._selector.keys_of(batch)
-        groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
-        check_ownership(self._ctx.name, keys, groups, self._ctx.key_groups)
+        keys, groups = self._keyed(batch)
         slots = keys if set(map(type, keys)) <= _OWN_SLOTS else list(map(slot_key, keys))
         return keys, slots, (groups - self._ctx.key_groups.first).tolist()
+
+    def _keyed(self, batch: Batch) -> tuple[list[Any], KeyGroups]:
+        keys = self._selector.keys_of(batch)
+        try:
+            groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
+        except KeyTypeError as error:
+            raise refused_key(self._selector, keys, batch.rows, error) from None
+        check_ownership(self._ctx.label, keys, groups, self._ctx.key_groups)
+        return keys, groups
 
     def begin(self, batch: Batch) -> None:
         """Compute the keys of a slice for ``under_key``."""

@@ -23,6 +23,7 @@ from pyspark import SparkConf, SparkContext
 
 from weir.channels.authority import open_network
 from weir.common.clock import SystemClock
+from weir.common.tracebacks import operator_first
 from weir.config import JobConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.errors import ConfigError, DriverEndedError, JobFailedError, SlotError
@@ -155,7 +156,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     )
     status, cause = run.here() if options.master == IN_PROCESS else run.on_spark(options.master)
     if status is JobStatus.FAILED:
-        raise JobFailedError(f"job {job_id} failed: {masker.text(cause)}")
+        raise JobFailedError(f"job {job_id} failed: {operator_first(masker.text(cause))}")
     return JobExecutionResult(
         job_id=job_id,
         name=graph.name,
