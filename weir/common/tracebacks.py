@@ -12,7 +12,7 @@ from typing import TypeVar
 from weir.own_frames import OWN_FRAME
 
 _EXAMPLES = re.compile(r"[/\\]weir[/\\]examples[/\\]")
-_LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]")
+_LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]|\.p(?:yx|xi)$")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line \d+, in ')
 _HEADER = "Traceback (most recent call last):"
 _IN_SUBTASK = "(in the subtask "

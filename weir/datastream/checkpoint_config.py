@@ -27,7 +27,8 @@ def _fitting(setting: str, value: Any) -> Any:
     if value is not None and setting.endswith("_ms"):
         return milliseconds_of(value)
     if setting in _COUNTS and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ConfigError(f"{setting} takes a whole number, such as 3, not {value!r}")
+        named = setting.replace("_", " ")
+        raise ConfigError(f"{named} takes a whole number, such as 3, not {value!r}")
     if setting == "mode" and not isinstance(value, CheckpointingMode):
         raise ConfigError(
             f"the checkpointing mode is {value!r}; write CheckpointingMode.EXACTLY_ONCE or "

@@ -1,10 +1,11 @@
 """Checks of a call's arguments while the pipeline is built: functions, types, numbers, names."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weir.common.abstract import check_complete
+from weir.common.signatures import function_name, mismatch
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import GraphError
 from weir.operators.functions import Function
@@ -40,7 +41,7 @@ def check_function(
         called = func
     if called is None:
         return
-    name = _name(func)
+    name = function_name(func)
     if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
         raise GraphError(f"{method} cannot await {name}: write it with def instead of async def")
     if inspect.isgeneratorfunction(called) and method not in _MANY:
@@ -48,13 +49,23 @@ def check_function(
             f"{method} takes one value of each call, but {name} yields: return the value, or use "
             "flat_map, which takes any number of records from each"
         )
-    if (takes_instead := _mismatch(called, count)) is not None:
+    if (takes_instead := mismatch(called, count)) is not None:
         raise GraphError(
             f"{method} calls its function with {takes}, but {name} takes "
-            f"{takes_instead}{_hint(count, method)}"
+            f"{takes_instead}{_hint(takes_instead, method)}"
         )
 
 
+_CALLED = {
+    "process_element": (2, "a record and its context"),
+    "process_batch": (2, "a batch and its context"),
+    "on_timer": (2, "a timestamp and its context"),
+    "apply": (3, "a key, a window and the records"),
+    "process": (3, "a key, a context and the records"),
+    "create_accumulator": (0, "no argument"),
+    "add": (2, "a record and the accumulator"),
+    "get_result": (1, "the accumulator"),
+}
 _MANY = frozenset({"flat_map", "flat_map_batches"})
 
 
@@ -62,10 +73,16 @@ def check_kind(func: Any, kind: type, method: str, other: str = "") -> None:
     """Check that ``func`` is a complete object of ``kind``, which no plain function can stand for.
 
     Raises:
-        GraphError: It is not; ``other`` is advice for the message.
+        GraphError: It is not, or its method takes other arguments; ``other`` is advice for the
+            message.
     """
     if isinstance(func, kind):
         check_complete(func)
+        for name, (count, takes) in _CALLED.items():
+            if name in vars(kind) and (given := mismatch(getattr(func, name), count)) is not None:
+                raise GraphError(
+                    f"{type(func).__name__}.{name} is called with {takes}, but it takes {given}"
+                )
         return
     if isinstance(func, type) and issubclass(func, Function):
         raise _is_class(func, method)
@@ -83,7 +100,7 @@ def _check_callable(func: Any, kind: type, method: str) -> None:
         base = next(one for one in type(func).__mro__ if one.__module__.startswith("weir."))
         raise GraphError(
             f"{method} takes a function or a {kind.__name__}, but {type(func).__name__} is a "
-            f"{base.__name__}"
+            f"{base.__name__}{_ITS_METHOD.get(base.__name__, '')}"
         )
     hint = ""
     if func is None:
@@ -93,6 +110,17 @@ def _check_callable(func: Any, kind: type, method: str) -> None:
     raise GraphError(f"{method} takes a function or a {kind.__name__}, not {_shown(func)}{hint}")
 
 
+_ITS_METHOD = {
+    "MapFunction": ": call map with it",
+    "FlatMapFunction": ": call flat_map with it",
+    "FilterFunction": ": call filter with it",
+    "ReduceFunction": ": call reduce with it, after key_by",
+    "ProcessFunction": ": call process with it",
+    "KeyedProcessFunction": ": call process with it, after key_by",
+    "KeySelector": ": call key_by with it",
+}
+
+
 def _is_class(func: type, method: str) -> GraphError:
     return GraphError(
         f"{method} got the class {func.__name__} instead of an object of it: write "
@@ -100,37 +128,19 @@ def _is_class(func: type, method: str) -> GraphError:
     )
 
 
-def _mismatch(called: Callable[..., Any], count: int) -> str | None:
-    """The parameters of a function that cannot be called with ``count`` arguments; None: it can."""
-    try:
-        signature = inspect.signature(called)
-    except (ValueError, TypeError):  # A built-in function need not tell.
-        return None
-    try:
-        signature.bind(*(None,) * count)
-    except TypeError:
-        names = list(signature.parameters)
-        return f"({', '.join(names)})" if names else "none"
-    return None
-
-
-def _hint(count: int, method: str) -> str:
-    if method in ("map", "flat_map", "filter", "key_by") and count == 1:
-        return (
-            "; a tuple comes as one argument, whose fields are record[0], record[1]. A method of a "
-            "class has self first"
-        )
-    return ""
-
-
-def _name(func: Any) -> str:
-    name = getattr(func, "__qualname__", None)
-    if name is None:
-        return type(func).__name__
-    return "the lambda" if name.endswith("<lambda>") else str(name).rpartition("<locals>.")[2]
+def _hint(takes: str, method: str) -> str:
+    if method not in ("map", "flat_map", "filter", "key_by"):
+        return ""
+    if takes == "none":
+        return "; a method has self as its first parameter"
+    return "; a tuple comes as one argument, whose fields are record[0], record[1] ..."
 
 
 def _shown(value: Any) -> str:
+    if inspect.isroutine(value):
+        return function_name(value)
+    if type(value).__repr__ is object.__repr__:
+        return f"an object of {type(value).__name__}"
     return short_repr(value) if value is None else f"{short_repr(value)} ({type(value).__name__})"
 
 
@@ -144,13 +154,26 @@ def check_type(given: Any, argument: str) -> None:
         return
     hint = "; give a type such as Types.STRING() or Types.TUPLE([Types.STRING(), Types.LONG()])"
     if (name := getattr(given, "__name__", "")) and getattr(Types, name, None) is given:
-        hint = f": write Types.{name}(), with parentheses"
+        name = f"Types.{name}"
+        hint = f": write {name}(), with parentheses"
     elif isinstance(given, type) and given in _TYPE_OF:
         hint = f": write {_TYPE_OF[given]}"
     elif isinstance(given, list | tuple) and all(isinstance(i, TypeInformation) for i in given):
         hint = ": write Types.TUPLE([...]) with these types"
-    shown = name if isinstance(given, type) else short_repr(given)
+    shown = name or short_repr(given)
+    if isinstance(given, list | tuple):
+        shown = f"a {type(given).__name__}"
     raise GraphError(f"{argument} is {shown}, which is no type{hint}")
+
+
+def check_count(given: Any, method: str) -> None:
+    """Check that a number is whole.
+
+    Raises:
+        GraphError: It is not.
+    """
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise GraphError(f"{method} takes a whole number, such as 2, not {_shown(given)}")
 
 
 def check_parallelism(given: Any, method: str) -> None:
@@ -159,8 +182,7 @@ def check_parallelism(given: Any, method: str) -> None:
     Raises:
         GraphError: It is not.
     """
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise GraphError(f"{method} takes a whole number, such as 2, not {_shown(given)}")
+    check_count(given, method)
     if given < 1:
         raise GraphError(f"parallelism is {given}; it must be at least 1")
 

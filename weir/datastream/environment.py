@@ -6,6 +6,7 @@ after that the environment is empty again, as in Flink.
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.inputs import check_source, elements_of
 from weir.datastream.options import read_options
+from weir.datastream.remarks import remarks
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
 from weir.errors import ConfigError, GraphError
@@ -36,6 +38,8 @@ from weir.operators.sources.split_source import Source, tells_event_time
 from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
 from weir.secrets import job_secrets
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_JOB_NAME = "Weir Streaming Job"
 
@@ -54,6 +58,12 @@ class StreamExecutionEnvironment:
         self._transformations: list[Transformation] = []
         if configuration is not None:
             self.configure(configuration)
+
+    def __reduce__(self) -> Any:
+        raise GraphError(
+            "an environment cannot be used inside a function: functions get records while the job "
+            "runs, and the environment builds it before"
+        )
 
     @classmethod
     def get_execution_environment(cls, configuration: Configuration | None = None) -> Self:
@@ -295,6 +305,8 @@ class StreamExecutionEnvironment:
         options = replace(self._options(), collect_limit=collect_limit)
         config = options.over(self._config(job_name))
         graph = self._build(config)
+        for remark in remarks(self._transformations):
+            logger.warning("%s", remark)
         self._transformations = []
         return execution.execute(graph, config, options)
 

@@ -47,7 +47,8 @@ def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         option = OPTIONS.get(key)
         if option is None:
             near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=NEAR)
-            hint = f"; the nearest one is {near[0]}" if near else ""
+            near = near or [each for each in OPTIONS if key in each.split(".")]
+            hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"there is no setting {key}{hint}")
         try:
             read.setdefault(option.section, {})[option.field] = option.read(value)

@@ -42,4 +42,4 @@ def _advice(owner: type, name: str) -> str:
     names = [each for each in dir(owner) if not each.startswith("_")]
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
     near = [snake] if snake in names else get_close_matches(snake, names, 1, 0.7)
-    return f"; {near[0]} is near" if near else ""
+    return f": did you mean {near[0]}?" if near else ""

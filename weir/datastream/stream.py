@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
 from weir.datastream.checks import (
+    check_count,
     check_function,
     check_kind,
     check_parallelism,
@@ -117,6 +118,12 @@ class DataStream:
             "stream.execute_and_collect() and loop over that, or map a function over the stream"
         )
 
+    def __reduce__(self) -> Any:
+        raise GraphError(
+            "a stream cannot be used inside a function: functions get records while the job runs, "
+            "and streams are built before"
+        )
+
     def __repr__(self) -> str:
         made_by = ", ".join(dict.fromkeys(end.of.label for end in self._ends))
         return f"<{type(self).__name__} of {made_by}>"
@@ -206,7 +213,7 @@ class DataStream:
         """Each record becomes ``func(record)``."""
         check_function(func, MapFunction, "map", "map")
         return self._then(
-            "Map", partial(MapOperator, func, output_type), output_type, per_record=True
+            "Map", partial(MapOperator, func, output_type), output_type, function=func
         )
 
     def flat_map(
@@ -217,7 +224,7 @@ class DataStream:
         """Each record becomes the records of the iterable ``func(record)``; None: no records."""
         check_function(func, FlatMapFunction, "flat_map", "flat_map")
         factory = partial(FlatMapOperator, func, output_type)
-        return self._then("Flat Map", factory, output_type, per_record=True)
+        return self._then("Flat Map", factory, output_type, function=func)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> "DataStream":
         """The records for which ``func(record)`` is true.
@@ -231,7 +238,7 @@ class DataStream:
         if isinstance(func, pc.Expression):
             return self._filter_columns(func)
         check_function(func, FilterFunction, "filter", "filter")
-        return self._then("Filter", partial(FilterOperator, func), self._type(), per_record=True)
+        return self._then("Filter", partial(FilterOperator, func), self._type(), function=func)
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None
@@ -245,7 +252,7 @@ class DataStream:
         advice = "a function of one record belongs in map or flat_map" if callable(func) else ""
         check_kind(func, ProcessFunction, "process", advice)
         factory = partial(ProcessOperator, func, output_type)
-        return self._then("Process", factory, output_type, per_record=True)
+        return self._then("Process", factory, output_type, function=func)
 
     # Per batch ----------------------------------------------------------------------------------
 
@@ -423,6 +430,8 @@ class DataStream:
         Raises:
             WeirError: As ``env.execute``.
         """
+        if limit is not None:
+            check_count(limit, "execute_and_collect(limit=...)")
         self._sink("Collect", CollectSink()).uid(COLLECT_UID)
         result = self._environment.execute(job_execution_name, collect_limit=limit)
         if limit is not None:
@@ -456,7 +465,7 @@ class DataStream:
         output_type: TypeInformation | None = None,
         *,
         keyed: bool = False,
-        per_record: bool = False,
+        function: Any = None,
         uses: ColumnUse | None = None,
     ) -> "DataStream":
         check_type(output_type, "output_type")
@@ -466,7 +475,8 @@ class DataStream:
                 _Always(factory),
                 inputs=self._ends,
                 keyed=keyed,
-                per_record=per_record,
+                per_record=function is not None,
+                function=function,
                 output_type=output_type,
                 uses=uses,
             )
@@ -520,7 +530,7 @@ class KeyedStream(DataStream):
             return super().map(func, output_type)  # A plain function cannot ask for state.
         check_function(func, MapFunction, "map", "map")
         factory = partial(KeyedMapOperator, self._selector, func, output_type)
-        return self._keyed("Map", factory, output_type, per_record=True)
+        return self._keyed("Map", factory, output_type, function=func)
 
     def flat_map(
         self,
@@ -532,7 +542,7 @@ class KeyedStream(DataStream):
             return super().flat_map(func, output_type)
         check_function(func, FlatMapFunction, "flat_map", "flat_map")
         factory = partial(KeyedFlatMapOperator, self._selector, func, output_type)
-        return self._keyed("Flat Map", factory, output_type, per_record=True)
+        return self._keyed("Flat Map", factory, output_type, function=func)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> DataStream:
         """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
@@ -540,7 +550,7 @@ class KeyedStream(DataStream):
             return super().filter(func)
         check_function(func, FilterFunction, "filter", "filter")
         factory = partial(KeyedFilterOperator, self._selector, func)
-        return self._keyed("Filter", factory, self._type(), per_record=True)
+        return self._keyed("Filter", factory, self._type(), function=func)
 
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -551,7 +561,7 @@ class KeyedStream(DataStream):
             advice = f"derive {type(func).__name__} from KeyedProcessFunction"
         check_kind(func, KeyedProcessFunction, "process after key_by", advice)
         factory = partial(KeyedProcessOperator, self._selector, func, output_type)
-        return self._keyed("Keyed Process", factory, output_type, per_record=True)
+        return self._keyed("Keyed Process", factory, output_type, function=func)
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
         """Per key, the reduction of all records so far, emitted after every record."""
@@ -642,9 +652,9 @@ class KeyedStream(DataStream):
         factory: OperatorFactory,
         output_type: TypeInformation | None = None,
         *,
-        per_record: bool = False,
+        function: Any = None,
     ) -> DataStream:
-        return self._then(name, factory, output_type, keyed=True, per_record=per_record)
+        return self._then(name, factory, output_type, keyed=True, function=function)
 
     def _reduce(
         self, name: str, function: ReduceFunction | Callable[[Any, Any], Any]

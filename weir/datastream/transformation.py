@@ -74,7 +74,12 @@ class Transformation:
     # its parallelism from its own input, so that input and companion are chained.
     companion_of: "Transformation | None" = None
     role: str = ""
+    function: Any = None  # The user's, where it has one; for remarks on it.
+    kind: str = ""  # The name that it was made with.
     location: str = field(default_factory=lambda: caller_location())  # For messages.
+
+    def __post_init__(self) -> None:
+        self.kind = self.kind or self.name
 
     @property
     def label(self) -> str:
@@ -116,7 +121,10 @@ def build_graph(
     """
     members = list(transformations)
     if not members:
-        raise GraphError("the pipeline has no source; start with env.from_source or similar")
+        raise GraphError(
+            "the pipeline has no source; begin with env.from_collection(...) or "
+            "env.from_source(...)"
+        )
     uids = _uids(members)
     parallelism = {t: _parallelism(t, config.parallelism) for t in members}
     job_max = config.max_parallelism or default_max_parallelism(config.parallelism)

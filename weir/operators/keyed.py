@@ -40,7 +40,7 @@ from weir.operators.stateless import (
     FunctionOperator,
     MapOperator,
 )
-from weir.operators.user_code import failure_at, failure_in, short_repr
+from weir.operators.user_code import failure_at, failure_in, returning_records, short_repr
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.state.codec import SlotKey, slot_key
 from weir.state.descriptors import ValueStateDescriptor
@@ -357,11 +357,12 @@ class KeyedProcessOperator(TimerOperator):
         """Open the function."""
         super().open(ctx)
         self._context = _KeyedContext(self)
+        self._process = returning_records(self.function.process_element)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice, each record under its key."""
         places = zip(*self._input.places_of(batch), times_of(batch), strict=True)
-        rows, process, take = batch.rows, self.function.process_element, self.collector.take
+        rows, process, take = batch.rows, self._process, self.collector.take
         cursor, context = self._input.backend.cursor, self._context
         left = iter(rows)
         try:
@@ -378,7 +379,7 @@ class KeyedProcessOperator(TimerOperator):
         except BadRecordsError:
             raise
         except Exception as error:
-            raise failure_at(self.ctx.label, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error, timestamp=context.now) from error
         self.collector.flush()
         if self.bad is not None:
             self.bad.flush()
@@ -464,7 +465,7 @@ class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
             if MIN_WATERMARK_MS <= at_ms <= MAX_WATERMARK_MS:
                 return at_ms
         raise UserError(
-            f"{self._operator.ctx.name!r} {does} a timer at {short_repr(timestamp)} "
+            f"{self._operator.ctx.label} {does} a timer at {short_repr(timestamp)} "
             f"({builtin_name(timestamp)}), which is no timestamp: it must be an int of "
             "milliseconds since the epoch that fits into 64 bits, e.g. int(seconds * 1000)"
         )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.common.batch import Batch
 from weir.common.row import Row
@@ -117,6 +118,7 @@ class ColumnKeySelector:
 
         Raises:
             UserError: The records have no such column.
+            KeyTypeError: A column holds NaN.
         """
         columns = batch.columns
         names = columns.schema.names
@@ -125,7 +127,15 @@ class ColumnKeySelector:
                 f"{self.label} names the column {', '.join(missing)}, which the records do not "
                 f"have; they have {', '.join(names)}"
             )
-        return [columns.column(name) for name in self.column_names]
+        arrays = [columns.column(name) for name in self.column_names]
+        for name, array in zip(self.column_names, arrays, strict=True):
+            if pa.types.is_floating(array.type) and pc.any(refused := pc.is_nan(array)).as_py():
+                row = short_repr(batch.rows[pc.index(refused, True).as_py()])
+                raise KeyTypeError(
+                    f"{self.label} got the key nan of the column {name} from the record {row}: "
+                    f"{scalar.NAN_KEY}"
+                )
+        return arrays
 
 
 def _label(location: str) -> str:
@@ -147,8 +157,7 @@ def refused_key(
         try:
             scalar.key_group(key, 1)
         except KeyTypeError as exact:
-            columns = selector.column_names
-            named = f" of the column {', '.join(columns)}" if columns else ""
+            named = f" of {', '.join(selector.column_names)}" if selector.column_names else ""
             return KeyTypeError(
                 f"{selector.label} got the key {short_repr(key)}{named} from the record "
                 f"{short_repr(row)}: {exact}"

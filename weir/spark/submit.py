@@ -220,7 +220,12 @@ class _Run:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def here(self) -> tuple[JobStatus, str]:
-        """Run it without Spark, in this process and thread: to try or debug a pipeline."""
+        """Run it without Spark, in this process and thread: to try or debug a pipeline.
+
+        Raises:
+            UserError: It could not be sent to slots, as it has to be on Spark.
+        """
+        dump_program(self.graph, self.config)
         result = run_in_process(
             self.graph,
             self.config,

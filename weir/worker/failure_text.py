@@ -5,6 +5,7 @@ selector of an edge. So an error that nothing labelled on its way still names it
 records.
 """
 
+import re
 import traceback
 from types import TracebackType
 
@@ -13,6 +14,7 @@ from weir.errors import SubtaskError, WeirError
 from weir.operators.base import Operator
 from weir.worker.partitioners import ByKey, Custom
 
+_LOCATED = re.compile(r"\([^()\s]+:\d+\)")  # It names a line of the pipeline.
 _HEADER = "Traceback (most recent call last):\n"
 
 
@@ -20,14 +22,17 @@ def failure_text(error: BaseException) -> str:
     """The headline of an error, then its traceback.
 
     Of an error that user code raised the traceback is the user's own, not that of the error which
-    Weir made of it for the headline. Where no frame is the user's, its message is not said twice.
+    Weir made of it for the headline. The message of one of Weir's, or of one without a frame of the
+    user's, is in the headline and not said twice.
     """
     headline = _headline(error)
     shown = error
     if isinstance(error, SubtaskError) and error.__cause__ is not None:
         shown = error.__cause__
-    if any(map(users_frames, _chain(shown))):
+    of_users = [each for each in _chain(shown) if users_frames(each)]
+    if of_users and not isinstance(of_users[0], WeirError):
         return f"{headline}\n{''.join(traceback.format_exception(shown))}"
+    shown = of_users[0] if of_users else shown
     stack = "".join(traceback.format_tb(shown.__traceback__))
     return f"{headline}\n{_HEADER}{stack}{type(shown).__module__}.{type(shown).__qualname__}\n"
 
@@ -35,7 +40,7 @@ def failure_text(error: BaseException) -> str:
 def _headline(error: BaseException) -> str:
     label = _label(error.__traceback__)
     said = str(error) if isinstance(error, WeirError) else f"{type(error).__name__}: {error}"
-    if label is None or label in said:
+    if label is None or _LOCATED.search(said):
         return said
     return f"{label}: {said}" if isinstance(error, WeirError) else f"{label} failed: {said}"
 

@@ -117,10 +117,7 @@ class ByKey:
             yield 0, batch
             return
         if selector.column_names is not None and batch.is_columnar:
-            try:
-                groups = key_groups_of(selector.columns_of(batch), self._max_parallelism)
-            except KeyTypeError as error:
-                raise refused_key(selector, selector.keys_of(batch), batch.rows, error) from None
+            groups = key_groups_of(selector.columns_of(batch), self._max_parallelism)
         else:
             keys = selector.keys_of_rows(batch.rows)
             try:

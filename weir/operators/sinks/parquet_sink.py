@@ -86,7 +86,7 @@ class ParquetSink(Sink):
     a directory that already holds files of its operator: it could not tell them from its own.
 
     Raises:
-        ConfigError: ``rows_per_file`` is less than 1.
+        ConfigError: ``rows_per_file`` is less than 1, or ``path`` is a file.
     """
 
     def __init__(
@@ -98,6 +98,11 @@ class ParquetSink(Sink):
     ) -> None:
         if rows_per_file < 1:
             raise ConfigError(f"rows_per_file is {rows_per_file}; it must be at least 1")
+        if os.path.isfile(path):
+            raise ConfigError(
+                f"{os.fspath(path)} is a file; ParquetSink writes a directory of files: give it "
+                "the path of one, which need not exist"
+            )
         self.path = os.path.abspath(path)  # Executors have working directories of their own.
         self.rows_per_file = rows_per_file
         self.schema = schema

@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.common.batch import Batch
 from weir.common.column_types import fit_columns
 from weir.common.ownership import IMMUTABLE, own
+from weir.common.signatures import mismatch
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import ConfigError, SchemaError, SourceChangedError, WeirError
 from weir.operators.hand_over import keeps_nothing
@@ -72,6 +73,8 @@ class NumberSequenceSource(Source):
 
     def __init__(self, start: int, end: int, *, rows_per_second: float | None = None) -> None:
         super().__init__(rows_per_second)
+        if not isinstance(start, int) or not isinstance(end, int):
+            raise ConfigError(f"a number sequence has whole numbers, not {start!r} and {end!r}")
         if end < start:
             raise ConfigError(f"the sequence ends at {end}, before its start {start}")
         self.start = start
@@ -129,6 +132,11 @@ class DataGeneratorSource(Source):
         super().__init__(rows_per_second)
         if count is not None and count < 0:
             raise ConfigError(f"count is {count}; it cannot be negative, and None never ends")
+        if not callable(function) or (takes := mismatch(function, 1)) is not None:
+            got = f"{function!r}" if not callable(function) else f"one that takes {takes}"
+            raise ConfigError(
+                f"DataGeneratorSource takes a function of one index, not {got}: lambda index: ..."
+            )
         self.function = function
         self.count = count
         self.vectorised = vectorised
