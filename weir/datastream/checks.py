@@ -12,7 +12,7 @@ from weir.operators.functions import Function
 from weir.operators.output_tag import OutputTag
 from weir.operators.user_code import short_repr
 
-_TYPE_OF = {
+_TYPE_OF: dict[type, str] = {
     **{int: "Types.LONG()", float: "Types.DOUBLE()", str: "Types.STRING()"},
     **{bool: "Types.BOOLEAN()", bytes: "Types.PRIMITIVE_ARRAY(Types.BYTE())"},
     **{tuple: "Types.TUPLE([...])", list: "Types.LIST(...)", dict: "Types.MAP(..., ...)"},
@@ -139,7 +139,7 @@ def _hint(takes: str, method: str) -> str:
 def _shown(value: Any) -> str:
     if inspect.isroutine(value):
         return function_name(value)
-    if type(value).__repr__ is object.__repr__:
+    if inspect.getattr_static(type(value), "__repr__") is object.__repr__:
         return f"an object of {type(value).__name__}"
     return short_repr(value) if value is None else f"{short_repr(value)} ({type(value).__name__})"
 
@@ -153,7 +153,8 @@ def check_type(given: Any, argument: str) -> None:
     if given is None or isinstance(given, TypeInformation):
         return
     hint = "; give a type such as Types.STRING() or Types.TUPLE([Types.STRING(), Types.LONG()])"
-    if (name := getattr(given, "__name__", "")) and getattr(Types, name, None) is given:
+    name = getattr(given, "__name__", "")
+    if name and vars(Types).get(name) is not None and getattr(Types, name) == given:
         name = f"Types.{name}"
         hint = f": write {name}(), with parentheses"
     elif isinstance(given, type) and given in _TYPE_OF:

@@ -29,6 +29,7 @@ from weir.datastream.options import read_options
 from weir.datastream.remarks import remarks
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
+from weir.datastream.uncaught import fold_tracebacks
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.bad_records import FAIL, make_policy
@@ -48,6 +49,7 @@ class StreamExecutionEnvironment:
     """The environment of one pipeline after another: settings, sources, ``execute``."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
+        fold_tracebacks()
         self._job = JobConfig(name=DEFAULT_JOB_NAME)
         self._checkpoints = CheckpointConfig(CheckpointSettings())
         self._execution = ExecutionConfig()

@@ -4,12 +4,12 @@ They are read off the graph and the functions' code before the job starts, and n
 A remark is made only where the code leaves no doubt, since it comes again with every run.
 """
 
-import dis
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from weir.common.signatures import returns_nothing
 from weir.datastream.transformation import Transformation
 from weir.operators.functions import Function
 from weir.operators.output_tag import OutputTag
@@ -50,7 +50,7 @@ def _unused(transformations: Sequence[Transformation]) -> Iterator[str]:
 def _on_function(t: Transformation) -> Iterator[str]:
     for function in _functions_of(t.function):
         effect = _EFFECT.get(t.kind)
-        if effect is not None and _returns_nothing(function):
+        if effect is not None and returns_nothing(function):
             yield f"{t.label}: its function {_name(function)} returns nothing, so {effect}"
         for name, value in _mutable_defaults(function):
             yield (
@@ -68,33 +68,9 @@ def _functions_of(given: Any) -> list[FunctionType]:
     return [given] if isinstance(given, FunctionType) else []
 
 
-def _returns_nothing(function: FunctionType) -> bool:
-    """Whether every return of a function is one of None, and it has one."""
-    if inspect.isgeneratorfunction(function):
-        return False
-    before: dis.Instruction | None = None
-    count = 0
-    for instruction in dis.get_instructions(function):
-        if instruction.opname == "RETURN_CONST":
-            if instruction.argval is not None:
-                return False
-            count += 1
-        elif instruction.opname == "RETURN_VALUE":
-            if before is None or before.opname != "LOAD_CONST" or before.argval is not None:
-                return False
-            count += 1
-        before = instruction
-    return count > 0 and not _is_empty(function)
-
-
-def _is_empty(function: FunctionType) -> bool:
-    """Whether a function says ``return None`` and nothing else, which is meant."""
-    return not function.__code__.co_names and function.__name__ == "<lambda>"
-
-
 def _mutable_defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, parameter in inspect.signature(function).parameters.items():
-        if isinstance(parameter.default, list | dict | set):
+        if isinstance(parameter.default, list | dict | set) and not parameter.default:
             yield name, parameter.default
 
 

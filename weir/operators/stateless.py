@@ -20,6 +20,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ import pyarrow as pa
 
 from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.common.column_types import fit_columns
+from weir.common.signatures import returns_nothing
 from weir.common.typeinfo import TypeInformation
 from weir.errors import BadRecordsError, SchemaError, UserError
 from weir.ids import CheckpointId
@@ -270,7 +272,9 @@ class FlatMapOperator(CallOperator):
 
     def finish(self) -> None:
         """Tell that no record came out, because the function returned None for all that went in."""
-        if self._gives_none and not self._made:
+        called = getattr(self.function, "flat_map", self.function)
+        is_remarked = isinstance(called, FunctionType) and returns_nothing(called)
+        if self._gives_none and not self._made and not is_remarked:
             logger.warning(
                 "%s made no record of all that it got: its function returns None; let it return a "
                 "list of records, or yield them",

@@ -38,12 +38,15 @@ from weir.protocol.events import JobEvent, Notice
 from weir.protocol.lifecycle import JobStatus
 from weir.secrets import job_secrets
 from weir.spark.cluster import run_job
+from weir.spark.cores import check_cores
 from weir.spark.encryption import (
     SECRET,
     encryption_settings,
     network_warnings,
 )
+from weir.spark.job_log import JobLog, log_to_stderr
 from weir.spark.program import dump_program
+from weir.spark.worker_python import check_worker_python
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
@@ -127,10 +130,14 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         job_id, request = managed.job_id, _named(options)
     for hearer in _hearers:
         hearer(JobStarting(job_id, graph, config, options))
+    told: tuple[Listener, ...] = ()
+    if managed is None and not _hearers:  # Nothing else shows the job: a plain script.
+        log_to_stderr()
+        told = (JobLog(job_id, graph, config).on_event,)
     started = time.monotonic()
     history = JobHistory()
     deliveries = Deliveries(graph, print, pickles=config.allow_pickled_state)
-    listeners: Sequence[Listener] = (history.on_event, *_listeners)
+    listeners: Sequence[Listener] = (history.on_event, *told, *_listeners)
     given = job_secrets.job_secrets()
     masker = job_secrets.masker()
 
@@ -189,6 +196,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
         "spark.executor.processTreeMetrics.enabled": "false",
     }
     if _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
+        check_worker_python(os.environ["PYSPARK_PYTHON"])
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         settings |= {
             "spark.driver.host": LOOPBACK,
@@ -242,9 +250,15 @@ class _Run:
     def on_spark(self, master: str | None) -> tuple[JobStatus, str]:
         """Run it in the running Spark session, or in one of its own."""
         program = dump_program(self.graph, self.config)
-        slots = ExecutionGraph(self.graph).slot_count + self.config.spare_slots
+        needed = ExecutionGraph(self.graph).slot_count
+        slots = needed + self.config.spare_slots
+        if master is not None and self.managed is None:
+            check_cores(master, needed)
         spark, owned = self._session(master, slots)
         try:
+            if self.managed is None:
+                check_cores(str(spark.master), needed)
+            hide_progress_bar(spark)
             host = _reachable_host(spark)
             network = open_network(self.job_id, self.config.channels.security, host)
             if self.managed is not None:
@@ -290,6 +304,16 @@ class _Run:
                 raise
             # The cause may be the pipeline's or the cluster's; the job's next driver may succeed.
             raise SlotError(f"Spark could not be started: {error}") from error
+
+
+def hide_progress_bar(spark: SparkContext) -> None:
+    """End Spark's progress bar, as a shell or notebook has one: it writes over lines of the log."""
+    try:
+        bar = spark._jsc.sc().progressBar()
+        if bar.isDefined():
+            bar.get().stop()
+    except (AttributeError, Py4JError) as error:  # Another version of Spark.
+        logger.debug("Spark's progress bar stays: %s", error)
 
 
 def _stop(spark: SparkContext) -> None:
