@@ -28,6 +28,7 @@ from weir.datastream.checks import (
 )
 from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
+from weir.datastream.html import stream_html
 from weir.datastream.inputs import check_sink
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
 from weir.datastream.other_names import missing_name
@@ -127,6 +128,9 @@ class DataStream:
     def __repr__(self) -> str:
         made_by = ", ".join(dict.fromkeys(end.of.label for end in self._ends))
         return f"<{type(self).__name__} of {made_by}>"
+
+    def _repr_html_(self) -> str:
+        return stream_html(type(self).__name__, self._ends)
 
     def get_execution_environment(self) -> "StreamExecutionEnvironment":
         """The environment that the stream belongs to."""

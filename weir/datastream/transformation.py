@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.common.notebook import cell_of
 from weir.common.typeinfo import TypeInformation
 from weir.config import JobConfig
 from weir.datastream.column_use import ColumnUse, columns_read
@@ -93,11 +94,14 @@ class Transformation:
 
 
 def caller_location() -> str:
-    """File and line of the innermost call from outside Weir, like ``pipeline.py:12``."""
+    """File and line of the innermost call from outside Weir: ``pipeline.py:12``, ``cell 3:2``."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_weir(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    file = frame.f_code.co_filename
+    cell = cell_of(file)
+    name = os.path.basename(file) if cell is None else f"cell {cell}"
+    return f"{name}:{frame.f_lineno}"
 
 
 def _is_weir(module: str) -> bool:

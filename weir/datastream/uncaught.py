@@ -7,6 +7,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from weir.common.notebook import notebook_shell
 from weir.common.tracebacks import users_frames, without_own_frames
 from weir.errors import WeirError
 
@@ -18,7 +19,7 @@ def fold_tracebacks() -> None:
     """
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _show
-    shell = _notebook_shell()
+    shell = notebook_shell()
     if shell is not None and WeirError not in (shell.custom_exceptions or ()):
         shell.set_custom_exc((WeirError,), _show_in_notebook)
 
@@ -39,9 +40,3 @@ def _show_in_notebook(
     shell: Any, kind: type[BaseException], error: BaseException, stack: Any, tb_offset: Any = None
 ) -> None:
     print(told(error), end="", file=sys.stderr)
-
-
-def _notebook_shell() -> Any:
-    """IPython's shell, if this process is one; it is never imported for that."""
-    ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()

@@ -14,7 +14,7 @@ from weir.errors import SubtaskError, WeirError
 from weir.operators.base import Operator
 from weir.worker.partitioners import ByKey, Custom
 
-_LOCATED = re.compile(r"\([^()\s]+:\d+\)")  # It names a line of the pipeline.
+_LOCATED = re.compile(r"\([^()\n]+:\d+\)")  # It names a line of the pipeline.
 _HEADER = "Traceback (most recent call last):\n"
 
 
