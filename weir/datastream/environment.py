@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from weir.common.configuration import Configuration
+from weir.common.stderr_log import log_to_stderr
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
 from weir.config import CheckpointConfig as CheckpointSettings
@@ -307,8 +308,10 @@ class StreamExecutionEnvironment:
         options = replace(self._options(), collect_limit=collect_limit)
         config = options.over(self._config(job_name))
         graph = self._build(config)
-        for remark in remarks(self._transformations):
-            logger.warning("%s", remark)
+        if not execution.is_capturing():
+            log_to_stderr()
+            for remark in remarks(self._transformations):
+                logger.warning("%s", remark)
         self._transformations = []
         return execution.execute(graph, config, options)
 

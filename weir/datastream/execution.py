@@ -142,6 +142,11 @@ def capturing() -> Iterator[Capture]:
         _capture.reset(token)
 
 
+def is_capturing() -> bool:
+    """Whether ``env.execute()`` captures jobs now instead of running them."""
+    return _capture.get() is not None
+
+
 def current_options() -> ExecutionOptions:
     """The options that override the script's settings now."""
     return _options.get()

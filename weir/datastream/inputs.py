@@ -1,6 +1,6 @@
-"""Checks of what a pipeline reads and writes: collections, sources and sinks."""
+"""Checks of a stream's other ends: collections, sources, sinks, strategies, other streams."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weir.common.watermark import WatermarkStrategy
@@ -78,6 +78,44 @@ def check_sink(sink: Any) -> None:
         f"{_class_or_value(sink)} is not a sink{hint}; use one of weir.datastream.connectors or an "
         "object with create_operator_factory()"
     )
+
+
+def check_strategy(strategy: Any) -> None:
+    """Check that ``assign_timestamps_and_watermarks`` was given a strategy.
+
+    Raises:
+        GraphError: It was not.
+    """
+    if not isinstance(strategy, WatermarkStrategy):
+        raise GraphError(
+            f"assign_timestamps_and_watermarks takes a WatermarkStrategy, not {strategy!r}: write "
+            "WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(...), say"
+        )
+
+
+def check_stream(given: Any, kind: type) -> None:
+    """Check that ``union`` was given a stream, one of the class ``kind``.
+
+    Raises:
+        GraphError: It was not.
+    """
+    if not isinstance(given, kind):
+        hint = ": write union(*streams)" if isinstance(given, list | tuple) else ""
+        raise GraphError(f"union takes streams, one by one, not {given!r}{hint}")
+
+
+def check_no_broadcast_state(descriptors: Sequence[Any]) -> None:
+    """Check that ``broadcast`` was given no descriptors of state.
+
+    Raises:
+        GraphError: It was.
+    """
+    if descriptors:
+        raise GraphError(
+            "broadcast takes no state descriptor: Weir has no broadcast state. broadcast() sends "
+            "every record to all subtasks; a function that needs a small table can load it in "
+            "open()"
+        )
 
 
 def _source_hint(source: Any) -> str:

@@ -29,11 +29,17 @@ from weir.datastream.checks import (
 from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
 from weir.datastream.html import stream_html
-from weir.datastream.inputs import check_sink
+from weir.datastream.inputs import (
+    check_no_broadcast_state,
+    check_sink,
+    check_strategy,
+    check_stream,
+)
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
 from weir.datastream.other_names import missing_name
 from weir.datastream.sink import DataStreamSink
 from weir.datastream.transformation import (
+    Always,
     End,
     OperatorFactory,
     Transformation,
@@ -319,12 +325,7 @@ class DataStream:
         self, watermark_strategy: WatermarkStrategy
     ) -> "DataStream":
         """Give the records event time, and replace the watermarks from upstream."""
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise GraphError(
-                "assign_timestamps_and_watermarks takes a WatermarkStrategy, not "
-                f"{watermark_strategy!r}: write WatermarkStrategy.for_monotonous_timestamps()"
-                ".with_timestamp_assigner(...), say"
-            )
+        check_strategy(watermark_strategy)
         factory = WatermarkFactory(watermark_strategy)
         uses = timed_use(watermark_strategy)
         return self._then("Timestamps/Watermarks", factory, self._type(), uses=uses)
@@ -345,9 +346,7 @@ class DataStream:
         """The records of this stream and of ``streams``, in no order between streams."""
         ends = self._ends
         for stream in streams:
-            if not isinstance(stream, DataStream):
-                hint = ": write union(*streams)" if isinstance(stream, list | tuple) else ""
-                raise GraphError(f"union takes streams, one by one, not {stream!r}{hint}")
+            check_stream(stream, DataStream)
             if stream._environment is not self._environment:
                 raise GraphError("streams of two environments cannot be joined by union")
             ends += stream._ends
@@ -387,12 +386,7 @@ class DataStream:
         Raises:
             GraphError: Descriptors were given.
         """
-        if state_descriptors:
-            raise GraphError(
-                "broadcast takes no state descriptor: Weir has no broadcast state. broadcast() "
-                "sends every record to all subtasks; a function that needs a small table can load "
-                "it in open()"
-            )
+        check_no_broadcast_state(state_descriptors)
         return self._parted(Partitioning.BROADCAST)
 
     def global_(self) -> "DataStream":
@@ -476,7 +470,7 @@ class DataStream:
         made = self._environment.add(
             Transformation(
                 name,
-                _Always(factory),
+                Always(factory),
                 inputs=self._ends,
                 keyed=keyed,
                 per_record=function is not None,
@@ -500,7 +494,7 @@ class DataStream:
             sink = self._environment.placed(sink)
         made = Transformation(
             name,
-            _Always(sink.create_operator_factory()),
+            Always(sink.create_operator_factory()),
             inputs=self._ends,
             is_sink=True,
             files=sink.commits_to if isinstance(sink, Sink) else None,
@@ -677,11 +671,11 @@ class KeyedStream(DataStream):
 
         ``uses`` are the columns that either of both reads, the first one to see them.
         """
-        final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True, uses=uses)
+        final = Transformation(name, Always(merge), inputs=self._ends, keyed=True, uses=uses)
         if combine is not None:
             combiner = Transformation(
                 f"{name}: combine",
-                _Always(combine),
+                Always(combine),
                 inputs=self._raw,
                 companion_of=final,
                 role="combine",
@@ -691,13 +685,3 @@ class KeyedStream(DataStream):
             final.inputs = (End(combiner).parted(Partitioning.HASH, self._selector),)
         self._environment.add(final)
         return DataStream(self._environment, (End(final),), final)
-
-
-class _Always:
-    """A factory that does not depend on the parallelism."""
-
-    def __init__(self, factory: OperatorFactory) -> None:
-        self._factory = factory
-
-    def __call__(self, parallelism: int) -> OperatorFactory:
-        return self._factory

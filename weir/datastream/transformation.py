@@ -93,6 +93,16 @@ class Transformation:
         return not self.inputs
 
 
+class Always:
+    """A factory that does not depend on the parallelism."""
+
+    def __init__(self, factory: OperatorFactory) -> None:
+        self._factory = factory
+
+    def __call__(self, parallelism: int) -> OperatorFactory:
+        return self._factory
+
+
 def caller_location() -> str:
     """File and line of the innermost call from outside Weir: ``pipeline.py:12``, ``cell 3:2``."""
     frame = sys._getframe(1)

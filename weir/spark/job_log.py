@@ -1,11 +1,9 @@
 """The log of a job that a plain ``python pipeline.py`` runs: start, restarts, checkpoints, end.
 
-Everything goes through ``logging``, under ``weir``: where a program configures that, its handlers
-and levels decide. Else lines of level INFO and above go to standard error.
+Everything goes through ``logging``; ``weir.common.stderr_log`` says where to.
 """
 
 import logging
-import sys
 
 from weir.common.tracebacks import headline_of, operator_first, without_own_frames
 from weir.config import JobConfig
@@ -22,7 +20,6 @@ from weir.protocol.events import (
 from weir.protocol.lifecycle import JobStatus
 
 logger = logging.getLogger(__name__)
-_ROOM = logging.getLogger("weir")
 
 
 class JobLog:
@@ -90,6 +87,7 @@ class JobLog:
                 logger.info("%s %s, %d %s", self._name, end, count, noun)
             case JobStatus.FAILED:  # The exception that the script gets has the traceback.
                 said = headline_of(event.cause) or event.cause.partition("\n")[0]
+                logger.debug("the whole cause: %s", event.cause)
                 logger.error("%s failed after %.1f s: %s", self._name, seconds, said)
 
 
@@ -103,29 +101,3 @@ def _checkpoints(config: JobConfig) -> str:
         return "no checkpoints"
     where = "in memory" if checkpoints.storage is None else f"in {checkpoints.storage}"
     return f"a checkpoint every {checkpoints.interval_ms / 1_000:g} s, kept {where}"
-
-
-class _LastResort(logging.StreamHandler):  # type: ignore[type-arg]  # Generic for type checkers only.
-    """Writes to standard error, as long as the program has not configured logging."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(logging.Formatter("weir: %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, unless a handler of the program's gets it too."""
-        if not logging.getLogger().handlers:
-            self.stream = sys.stderr
-            super().emit(record)
-
-
-def log_to_stderr() -> None:
-    """Let ``weir``'s lines of level INFO and above go to standard error.
-
-    Nothing changes where logging is configured, or ``weir`` has a level already.
-    """
-    if _ROOM.hasHandlers():
-        return
-    _ROOM.addHandler(_LastResort())
-    if _ROOM.level == logging.NOTSET:
-        _ROOM.setLevel(logging.INFO)

@@ -23,7 +23,7 @@ from pyspark import SparkConf, SparkContext
 
 from weir.channels.authority import open_network
 from weir.common.clock import SystemClock
-from weir.common.tracebacks import operator_first
+from weir.common.tracebacks import operator_first, without_own_frames
 from weir.config import JobConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.errors import ConfigError, DriverEndedError, JobFailedError, SlotError
@@ -44,7 +44,7 @@ from weir.spark.encryption import (
     encryption_settings,
     network_warnings,
 )
-from weir.spark.job_log import JobLog, log_to_stderr
+from weir.spark.job_log import JobLog
 from weir.spark.program import dump_program
 from weir.spark.worker_python import check_worker_python
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
@@ -132,7 +132,6 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         hearer(JobStarting(job_id, graph, config, options))
     told: tuple[Listener, ...] = ()
     if managed is None and not _hearers:  # Nothing else shows the job: a plain script.
-        log_to_stderr()
         told = (JobLog(job_id, graph, config).on_event,)
     started = time.monotonic()
     history = JobHistory()
@@ -163,7 +162,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     )
     status, cause = run.here() if options.master == IN_PROCESS else run.on_spark(options.master)
     if status is JobStatus.FAILED:
-        raise JobFailedError(f"job {job_id} failed: {operator_first(masker.text(cause))}")
+        raise JobFailedError(f"job {job_id} failed: {_shown(masker.text(cause))}")
     return JobExecutionResult(
         job_id=job_id,
         name=graph.name,
@@ -171,6 +170,11 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         collected=tuple(deliveries.collected),
         history=history,
     )
+
+
+def _shown(cause: str) -> str:
+    """A cause as the script gets it: the operator first, and the user's frames only."""
+    return without_own_frames(operator_first(cause)).rstrip()
 
 
 def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContext, bool]:

@@ -1,8 +1,6 @@
 """The log of a job that a plain script runs."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -11,7 +9,7 @@ from weir.graph.logical import JobGraph, Operator
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobChanged, Notice
 from weir.protocol.lifecycle import FailureReason, JobStatus
-from weir.spark.job_log import JobLog, log_to_stderr
+from weir.spark.job_log import JobLog
 
 CAUSE = (
     "numbers-1-0 failed\n'Map' (pipe.py:17) failed on the record 4: ValueError: four\n"
@@ -28,20 +26,6 @@ def started(caplog: pytest.LogCaptureFixture) -> JobLog:
     graph = JobGraph("Count", (Operator(OperatorId("a"), "A", 2, None, is_source=True),), ())
     config = JobConfig(checkpoints=CheckpointConfig(interval_ms=500, storage="/shared"))
     return JobLog(JobId("Count-1"), graph, config)
-
-
-@contextmanager
-def unconfigured() -> Iterator[logging.Logger]:
-    """Weir's logger in a program that has configured nothing."""
-    room, root = logging.getLogger("weir"), logging.getLogger()
-    kept = room.handlers[:], room.level, root.handlers[:]
-    room.handlers, root.handlers = [], []
-    room.setLevel(logging.NOTSET)
-    try:
-        yield room
-    finally:
-        room.handlers, root.handlers = kept[0], kept[2]
-        room.setLevel(kept[1])
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -101,34 +85,3 @@ def test_a_failed_job_is_told_by_the_operators_line(
             "ValueError: four",
         )
     ]
-
-
-def test_lines_go_to_standard_error_where_nothing_is_configured(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with unconfigured():
-        log_to_stderr()
-        log_to_stderr()
-        logging.getLogger("weir.spark.job_log").info("it runs")
-    assert capsys.readouterr().err == "weir: it runs\n"
-
-
-def test_a_level_of_the_programs_stays(capsys: pytest.CaptureFixture[str]) -> None:
-    with unconfigured() as room:
-        room.setLevel(logging.ERROR)
-        log_to_stderr()
-        logging.getLogger("weir.spark.job_log").warning("it restarts")
-    assert capsys.readouterr().err == ""
-
-
-def test_handlers_of_the_programs_take_the_place_of_weirs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    with unconfigured():
-        log_to_stderr()
-        logging.getLogger().handlers = [handler]  # As logging.basicConfig does.
-        logging.getLogger("weir.spark.job_log").info("it runs")
-    assert (lines, capsys.readouterr().err) == (["it runs"], "")
