@@ -29,8 +29,9 @@ def check_cores(master: str, slots: int) -> None:
     cores = cores_of(master)
     if cores is None or cores >= slots:
         return
+    named = re.sub(r",\d+\]$", "]", master) if master.startswith("local[") else master
     raise SlotError(
-        f"the job needs {slots} slots, one for each subtask of its widest operator, and {master} "
+        f"the job needs {slots} slots, one for each subtask of its widest operator, and {named} "
         f"runs {cores} {'task' if cores == 1 else 'tasks'} at a time: start it with "
         f"--master local[{slots}], or lower the parallelism to {cores}"
     )

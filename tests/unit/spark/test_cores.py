@@ -26,7 +26,7 @@ def test_all_cores_of_the_machine_are_counted(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_job_with_more_slots_than_cores_is_refused_with_both_numbers() -> None:
     with pytest.raises(SlotError) as refused:
-        check_cores("local[2]", 3)
+        check_cores("local[2,1000]", 3)
     assert str(refused.value) == (
         "the job needs 3 slots, one for each subtask of its widest operator, and local[2] runs 2 "
         "tasks at a time: start it with --master local[3], or lower the parallelism to 2"
