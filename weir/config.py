@@ -74,7 +74,10 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         if self.interval_ms is not None and self.interval_ms < 10:
-            raise ConfigError(f"checkpoint interval is {self.interval_ms} ms; at least 10 ms")
+            raise ConfigError(
+                f"checkpoint interval is {self.interval_ms} ms; it takes milliseconds, at least "
+                "10: a second is 1_000"
+            )
         if self.timeout_ms < 10:
             raise ConfigError(f"checkpoint timeout is {self.timeout_ms} ms; at least 10 ms")
         if self.min_pause_ms < 0:

@@ -10,6 +10,8 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<functio
 # Below these a frame is not the user's: the interpreter's library and installed packages.
 _LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|<frozen ")
 
+_LOCATED = re.compile(r"\([^()\n]+:\d+\)")  # The line of the pipeline that made an operator.
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -44,12 +46,14 @@ def _is_foreign(file: str) -> bool:
 def error(text: str) -> str:
     """The error at the end of a traceback, ``"OSError: [Errno 28] No space left on device"``.
 
-    Text that is no traceback is its own first line.
+    Text that is no traceback is its own first line, as is one that begins with the operator and its
+    line, ``'Map' (pipeline.py:12) failed on the record 7: …``.
     """
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return ""
-    if not any(line.startswith("Traceback ") for line in lines):
+    is_told = _LOCATED.search(lines[0]) and not _is_heading(lines[0])
+    if is_told or not any(line.startswith("Traceback ") for line in lines):
         return lines[0].strip()
     # Its last line that is not indented begins the error; notes and further lines may follow.
     starts = [i for i, line in enumerate(lines) if line[:1].strip() and not _is_heading(line)]

@@ -22,7 +22,6 @@ from tests.spark.conftest import LOCAL, Contexts
 from tests.spark.functions import Failing, FailingRow, Opaque
 from tests.spark.harness import (
     Count,
-    change,
     collect,
     count,
     environment,
@@ -40,7 +39,7 @@ from weir.datastream.connectors import (
     ParquetSource,
 )
 from weir.datastream.execution import ExecutionOptions, overriding
-from weir.errors import ConfigError, JobFailedError, RestoreError, UserError
+from weir.errors import ConfigError, JobFailedError, RestoreError, SlotError, UserError
 from weir.spark import submit
 from weir.storage.local import LocalStore
 from weir.storage.manifest import find_jobs
@@ -88,7 +87,9 @@ def test_a_function_that_cannot_travel(tmp_path: Path) -> None:
 def test_a_key_function_that_throws_names_the_record(tmp_path: Path) -> None:
     stream = numbers(environment(tmp_path, settings=NEVER)).key_by(lambda x: 1 // (x - 50)).count()
     cause = cause_of(lambda: collect(stream, "key"))
-    assert "the key function of key_by failed on the record 50: ZeroDivisionError" in cause
+    assert re.search(
+        r"the function of key_by \(.*\) failed on the record 50: ZeroDivisionError", cause
+    )
 
 
 def test_a_key_of_no_known_type(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_records_that_do_not_fit_their_declared_type(tmp_path: Path) -> None:
     kind = Types.ROW_NAMED(["n"], [Types.LONG()])
     stream = numbers(environment(tmp_path)).map(lambda x: (x if x < 50 else "fifty",), kind)
     cause = cause_of(lambda: collect(stream.map_batches(lambda batch: batch), "schema"))
-    assert "SchemaError" in cause
+    assert "which does not fit its declared type" in cause
     assert "fifty" in cause
 
 
@@ -124,10 +125,8 @@ def test_records_that_do_not_fit_the_files_of_a_sink(tmp_path: Path) -> None:
 
 def test_fewer_slots_than_needed(tmp_path: Path) -> None:
     env = environment(tmp_path, parallelism=5)
-    change(env, slots_timeout_ms=6_000)
-    cause = cause_of(lambda: collect(numbers(env).rebalance().map(str), "slots"))
-    assert "4 of 5 slots registered within 6000 ms; the cluster has 4 cores" in cause
-    assert "Lower the parallelism" in cause
+    with pytest.raises(SlotError, match=r"needs 5 slots, .* local\[4\] runs 4 tasks at a time"):
+        collect(numbers(env).rebalance().map(str), "slots")
 
 
 def test_a_checkpoint_storage_that_cannot_be_written(tmp_path: Path) -> None:

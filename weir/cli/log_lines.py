@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from weir.cli import formats
 from weir.cli.job_view import JobView, Picture, slowest_channel
+from weir.common.tracebacks import headline_of
 from weir.config import JobConfig
 from weir.ids import CheckpointId, SubtaskId
 from weir.jobmaster.history import CheckpointRecord
@@ -160,7 +161,9 @@ def _stop(view: JobView) -> str:
 
 
 def gist(cause: str) -> str:
-    """The gist of a cause with a traceback: its first line and its last."""
+    """The gist of a cause: the operator's line, or of another traceback the first and last line."""
+    if headline := headline_of(cause):
+        return headline
     lines = [line.strip() for line in cause.strip().splitlines() if line.strip()]
     if not lines:
         return "no cause was given"

@@ -32,7 +32,9 @@ def check_complete(function: object) -> None:
             other for cls in kind.__mro__ if not issubclass(base, cls) for other in vars(cls)
         } - set(dir(base))
         similar = get_close_matches(name, sorted(others), 1)
-        hint = f"; it has {similar[0]}, which is never called" if similar else ""
+        if not similar:  # The only method of its own is the one that was meant.
+            similar = [one for one in others if one.isidentifier() and not one.startswith("_")]
+        hint = f"; it has {similar[0]}, which is never called" if len(similar) == 1 else ""
         raise GraphError(
             f"{kind.__name__} does not define {name}, which {base.__name__} leaves to it{hint}"
         )

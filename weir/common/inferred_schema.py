@@ -64,8 +64,7 @@ class InferredSchema:
         if known is not None:
             classes.add(known)
         if len(classes) > 1:
-            listed = " and ".join(sorted(kind.__name__ for kind in classes))
-            raise SchemaError(f"the field {name!r} of records holds {listed}; {_ADVICE}")
+            raise SchemaError(_two_classes(name, values, known))
         if not classes:
             return pa.nulls(len(values))
         (self._classes[name],) = classes
@@ -88,6 +87,17 @@ class InferredSchema:
                 f"the field {name!r} of records was {known} and is {array.type}; {_ADVICE}"
             )
         return array
+
+
+def _two_classes(name: str, values: Sequence[Any], known: type | None) -> str:
+    """The message about a field with values of several classes."""
+    first = known or next(type(value) for value in values if value is not None)
+    other = next(value for value in values if value is not None and type(value) is not first)
+    listed = " and ".join(sorted((first.__name__, type(other).__name__)))
+    return (
+        f"the field {name!r} of records holds {listed}: {shown(other)} is of "
+        f"{type(other).__name__}, and those before it are of {first.__name__}; {_ADVICE}"
+    )
 
 
 def _field_names(row: Any) -> tuple[str, ...]:

@@ -2,9 +2,24 @@
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from weir.errors import ConfigError
+
+
+def _whole(count: Any, unit_ms: int, kind: type) -> int:
+    """So many units in milliseconds.
+
+    Raises:
+        ConfigError: The count is no whole number; the message says how to write it.
+    """
+    if isinstance(count, int) and not isinstance(count, bool):
+        return count * unit_ms
+    hint = ""
+    if isinstance(count, float) and (count * unit_ms).is_integer():
+        unit = "Duration.of_millis" if kind.__name__ == "Duration" else "Time.milliseconds"
+        hint = f": write {unit}({int(count * unit_ms)})"
+    raise ConfigError(f"a {kind.__name__} is made of a whole number, not of {count!r}{hint}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -16,27 +31,27 @@ class Duration:
     @classmethod
     def of_days(cls, days: int) -> Self:
         """So many times 24 hours."""
-        return cls(days * 86_400_000)
+        return cls(_whole(days, 86_400_000, cls))
 
     @classmethod
     def of_hours(cls, hours: int) -> Self:
         """So many hours."""
-        return cls(hours * 3_600_000)
+        return cls(_whole(hours, 3_600_000, cls))
 
     @classmethod
     def of_minutes(cls, minutes: int) -> Self:
         """So many minutes."""
-        return cls(minutes * 60_000)
+        return cls(_whole(minutes, 60_000, cls))
 
     @classmethod
     def of_seconds(cls, seconds: int) -> Self:
         """So many seconds."""
-        return cls(seconds * 1_000)
+        return cls(_whole(seconds, 1_000, cls))
 
     @classmethod
     def of_millis(cls, millis: int) -> Self:
         """So many milliseconds."""
-        return cls(millis)
+        return cls(_whole(millis, 1, cls))
 
     def to_millis(self) -> int:
         """The length in milliseconds."""
@@ -52,27 +67,27 @@ class Time:
     @classmethod
     def days(cls, days: int) -> Self:
         """So many times 24 hours."""
-        return cls(days * 86_400_000)
+        return cls(_whole(days, 86_400_000, cls))
 
     @classmethod
     def hours(cls, hours: int) -> Self:
         """So many hours."""
-        return cls(hours * 3_600_000)
+        return cls(_whole(hours, 3_600_000, cls))
 
     @classmethod
     def minutes(cls, minutes: int) -> Self:
         """So many minutes."""
-        return cls(minutes * 60_000)
+        return cls(_whole(minutes, 60_000, cls))
 
     @classmethod
     def seconds(cls, seconds: int) -> Self:
         """So many seconds."""
-        return cls(seconds * 1_000)
+        return cls(_whole(seconds, 1_000, cls))
 
     @classmethod
     def milliseconds(cls, milliseconds: int) -> Self:
         """So many milliseconds."""
-        return cls(milliseconds)
+        return cls(_whole(milliseconds, 1, cls))
 
     def to_milliseconds(self) -> int:
         """The length in milliseconds."""
@@ -96,6 +111,6 @@ def milliseconds_of(length: Duration | Time | dt.timedelta | int) -> int:
             return length
         case _:
             raise ConfigError(
-                f"{length!r} is not a length of time; give a Duration, a Time, a timedelta or "
-                "milliseconds"
+                f"{length!r} is not a length of time; give whole milliseconds, such as 1_000 for a "
+                "second, or a Duration, a Time or a timedelta"
             )

@@ -12,9 +12,12 @@ from typing import TypeVar
 from weir.own_frames import OWN_FRAME
 
 _EXAMPLES = re.compile(r"[/\\]weir[/\\]examples[/\\]")
-_LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]")
+_LIBRARY = re.compile(r"^<|[/\\]lib[/\\]python3|[/\\](?:site|dist)-packages[/\\]|\.p(?:yx|xi)$")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line \d+, in ')
 _HEADER = "Traceback (most recent call last):"
+_IN_SUBTASK = "(in the subtask "
+_ERROR_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_SUBTASK_FAILED = re.compile(r"(?P<subtask>\S+-\d+) failed\n(?P<headline>(?!Traceback)[^\n]+)\n?")
 
 STACK_FRAMES_MAX = 40
 
@@ -64,6 +67,24 @@ def without_own_frames(text: str) -> str:
     return _without_empty_headers(line for lines in kept for line in lines)
 
 
+def operator_first(cause: str) -> str:
+    """The cause of a job's failure with the operator's line first, the subtask's name behind it.
+
+    A cause that is not a subtask's, or that begins with its traceback, stays as it is.
+    """
+    failed = _SUBTASK_FAILED.match(cause)
+    if failed is None:
+        return cause
+    said, header, stack = cause[failed.start("headline") :].partition(_HEADER)
+    return f"{said.rstrip()}\n{_IN_SUBTASK}{failed['subtask']})\n{header}{stack}"
+
+
+def headline_of(cause: str) -> str | None:
+    """The line of a cause that names the operator; None: it has none."""
+    failed = _SUBTASK_FAILED.match(cause.lstrip())
+    return None if failed is None else failed["headline"]
+
+
 def _users(frames: Iterable[tuple[str | None, T]]) -> Iterator[T]:
     """The items of the user's files, and those of no file at all."""
     is_users = False
@@ -94,10 +115,12 @@ def _strip(exception: traceback.TracebackException | None, seen: set[int]) -> No
 
 
 def _without_empty_headers(lines: Iterable[str]) -> str:
-    """The lines without traceback headers that no frame follows."""
+    """The lines without traceback headers that no frame follows, and errors without a message."""
     kept: list[str] = []
     for line in lines:
         if kept and kept[-1].strip() == _HEADER and not line.startswith("  File"):
             kept.pop()
+            if _ERROR_NAME.fullmatch(line.strip()) and kept and kept[-1].startswith(_IN_SUBTASK):
+                continue  # Its message is the headline.
         kept.append(line)
     return "".join(kept)

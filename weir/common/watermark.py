@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from weir.common.signatures import function_name, mismatch
 from weir.common.time import Duration, Time, milliseconds_of
 from weir.errors import ConfigError
 
@@ -85,6 +86,11 @@ class WatermarkStrategy:
             raise ConfigError(
                 f"{timestamp_assigner!r} is neither a TimestampAssigner nor a function of "
                 "(value, record_timestamp); for a column use with_timestamp_column"
+            )
+        if (takes := mismatch(assign, 2)) is not None:
+            raise ConfigError(
+                "with_timestamp_assigner calls its function with two arguments, (value, "
+                f"record_timestamp), but {function_name(assign)} takes {takes}"
             )
         return replace(self, assign=assign, column=None)
 

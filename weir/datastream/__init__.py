@@ -37,7 +37,8 @@ from weir.datastream.functions import (
     WindowFunction,
 )
 from weir.datastream.output_tag import OutputTag
-from weir.datastream.stream import DataStream, DataStreamSink, KeyedStream
+from weir.datastream.sink import DataStreamSink
+from weir.datastream.stream import DataStream, KeyedStream
 from weir.datastream.window import (
     TimeWindow,
     TumblingEventTimeWindows,

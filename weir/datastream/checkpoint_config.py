@@ -11,8 +11,31 @@ from weir.common.time import Duration, milliseconds_of
 from weir.config import CheckpointConfig as Settings
 from weir.config import CheckpointingMode
 from weir.config import Retention as ExternalizedCheckpointRetention
+from weir.errors import ConfigError
 
 __all__ = ["CheckpointConfig", "CheckpointingMode", "ExternalizedCheckpointRetention"]
+
+
+_COUNTS = frozenset({"concurrent_max", "tolerable_failures", "retained_max", "inline_max_bytes"})
+
+
+def _fitting(setting: str, value: Any) -> Any:
+    """A setting's value, a length of time in milliseconds.
+
+    Raises:
+        ConfigError: It is of another class than the setting's.
+    """
+    if value is not None and setting.endswith("_ms"):
+        return milliseconds_of(value)
+    if setting in _COUNTS and (isinstance(value, bool) or not isinstance(value, int)):
+        named = setting.replace("_", " ")
+        raise ConfigError(f"{named} takes a whole number, such as 3, not {value!r}")
+    if setting == "mode" and not isinstance(value, CheckpointingMode):
+        raise ConfigError(
+            f"the checkpointing mode is {value!r}; write CheckpointingMode.EXACTLY_ONCE or "
+            "another of its members"
+        )
+    return value
 
 
 class CheckpointConfig(PyFlinkNames):
@@ -35,7 +58,7 @@ class CheckpointConfig(PyFlinkNames):
         Raises:
             ConfigError: A value is out of range, or the settings would contradict one another.
         """
-        self.settings = replace(self.settings, **values)
+        self.settings = replace(self.settings, **{k: _fitting(k, v) for k, v in values.items()})
         return self
 
     def is_checkpointing_enabled(self) -> bool:

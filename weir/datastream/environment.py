@@ -6,8 +6,9 @@ after that the environment is empty again, as in Flink.
 """
 
 import json
+import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self
@@ -15,19 +16,24 @@ from typing import Any, Literal, Self
 from weir.common.configuration import Configuration
 from weir.common.flink_keys import needs_nothing
 from weir.common.pyflink_names import PyFlinkNames
+from weir.common.stderr_log import log_to_stderr
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
 from weir.config import CheckpointConfig as CheckpointSettings
 from weir.config import CheckpointingMode, JobConfig, RestartConfig
 from weir.datastream import execution
 from weir.datastream.checkpoint_config import CheckpointConfig
+from weir.datastream.checks import check_parallelism, check_type
 from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.execution_mode import RuntimeExecutionMode
+from weir.datastream.inputs import check_source, elements_of
 from weir.datastream.options import read_options
+from weir.datastream.remarks import remarks
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
+from weir.datastream.uncaught import fold_tracebacks
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.bad_records import FAIL, make_policy
@@ -38,6 +44,8 @@ from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
 from weir.secrets import job_secrets
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_JOB_NAME = "Weir Streaming Job"
 
 
@@ -45,6 +53,7 @@ class StreamExecutionEnvironment(PyFlinkNames):
     """The environment of one pipeline after another: settings, sources, ``execute``."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
+        fold_tracebacks()
         self._job = JobConfig(name=DEFAULT_JOB_NAME)
         self._checkpoints = CheckpointConfig(CheckpointSettings())
         self._execution = ExecutionConfig()
@@ -56,6 +65,12 @@ class StreamExecutionEnvironment(PyFlinkNames):
         self._transformations: list[Transformation] = []
         if configuration is not None:
             self.configure(configuration)
+
+    def __reduce__(self) -> Any:
+        raise GraphError(
+            "an environment cannot be used inside a function: functions get records while the job "
+            "runs, and the environment builds it before"
+        )
 
     @classmethod
     def get_execution_environment(cls, configuration: Configuration | None = None) -> Self:
@@ -74,6 +89,7 @@ class StreamExecutionEnvironment(PyFlinkNames):
         Raises:
             ConfigError: It is less than 1, or more than the max parallelism.
         """
+        check_parallelism(parallelism, "set_parallelism")
         self._job = replace(self._job, parallelism=parallelism)
         return self
 
@@ -87,6 +103,7 @@ class StreamExecutionEnvironment(PyFlinkNames):
         Raises:
             ConfigError: It is less than the parallelism, or more than 32768.
         """
+        check_parallelism(max_parallelism, "set_max_parallelism")
         self._job = replace(self._job, max_parallelism=max_parallelism)
         return self
 
@@ -122,6 +139,11 @@ class StreamExecutionEnvironment(PyFlinkNames):
 
         PyFlink takes a ``RestartStrategies`` configuration here, Weir a ``RestartConfig``.
         """
+        if not isinstance(restart, RestartConfig):
+            raise ConfigError(
+                f"set_restart_strategy takes a RestartConfig, not {restart!r}: write "
+                "RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=3), say"
+            )
         self._restart = restart
         return self
 
@@ -156,14 +178,16 @@ class StreamExecutionEnvironment(PyFlinkNames):
         """Whether operators may be chained, that is, share subtasks."""
         return self._chaining
 
-    def configure(self, configuration: Configuration) -> Self:
-        """Apply settings by Flink's keys.
+    def configure(self, configuration: Configuration | Mapping[str, Any]) -> Self:
+        """Apply settings by Flink's keys; PyFlink takes no plain mapping.
 
         Raises:
             ConfigError: Weir does not have a key (the message says what it has instead, or names
                 the nearest one), or a value does not fit.
         """
-        read = read_options(configuration.to_dict())
+        if not isinstance(configuration, Configuration | Mapping):
+            raise ConfigError(f"configure takes a Configuration, not {configuration!r}")
+        read = read_options(Configuration(configuration).to_dict())
         channels = replace(self._job.channels, **read.get("channels", {}))
         self._job = replace(self._job, channels=channels, **read.get("job", {}))
         self._restart = replace(self._restart, **read.get("restart", {}))
@@ -221,7 +245,8 @@ class StreamExecutionEnvironment(PyFlinkNames):
         self, collection: Iterable[Any], type_info: TypeInformation | None = None
     ) -> DataStream:
         """A stream of the elements, which one subtask emits in order."""
-        source = CollectionSource(list(collection), type_info)
+        check_type(type_info, "type_info")
+        source = CollectionSource(elements_of(collection), type_info)
         stream = self.from_source(source, WatermarkStrategy.no_watermarks(), "Collection Source")
         return stream.set_parallelism(1)
 
@@ -241,11 +266,7 @@ class StreamExecutionEnvironment(PyFlinkNames):
         Raises:
             GraphError: ``source`` is no source, or ``type_info`` is given.
         """
-        if not hasattr(source, "create_operator_factory"):
-            raise GraphError(
-                f"{source!r} is not a source; use one of weir.datastream.connectors, "
-                "env.from_collection, or an object with create_operator_factory(parallelism)"
-            )
+        check_source(source, watermark_strategy)
         if type_info is not None:
             raise GraphError("give the type to the source itself, not to from_source")
         is_timed = watermark_strategy != WatermarkStrategy.no_watermarks()
@@ -302,6 +323,10 @@ class StreamExecutionEnvironment(PyFlinkNames):
         options = replace(self._options(), collect_limit=collect_limit)
         config = options.over(self._config(job_name))
         graph = self._build(config)
+        if not execution.is_capturing():
+            log_to_stderr()
+            for remark in remarks(self._transformations):
+                logger.warning("%s", remark)
         self._transformations = []
         return execution.execute(graph, config, options)
 

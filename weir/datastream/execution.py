@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.config import CheckpointingMode, JobConfig
+from weir.datastream.html import result_html
 from weir.errors import UserError
 from weir.graph.logical import JobGraph
 from weir.ids import JobId
@@ -89,6 +90,9 @@ class JobExecutionResult:
     collected: tuple[Any, ...] = ()  # What execute_and_collect's sink delivered, in order.
     history: Any = None  # weir.jobmaster.history.JobHistory: checkpoints, recoveries, notices.
 
+    def _repr_html_(self) -> str:
+        return result_html(self)
+
     def get_job_id(self) -> JobId:
         """The job's id."""
         return self.job_id
@@ -136,6 +140,11 @@ def capturing() -> Iterator[Capture]:
         yield capture
     finally:
         _capture.reset(token)
+
+
+def is_capturing() -> bool:
+    """Whether ``env.execute()`` captures jobs now instead of running them."""
+    return _capture.get() is not None
 
 
 def current_options() -> ExecutionOptions:

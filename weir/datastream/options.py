@@ -14,6 +14,7 @@ from weir.common.time import milliseconds_of
 from weir.config import CheckpointingMode, NetworkSecurity, RestartStrategyKind, Retention
 from weir.errors import ConfigError
 
+NEAR = 0.75  # Of a key that is misspelt; difflib's ratio.
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
 _UNITS_MS = {
     1: ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
@@ -48,8 +49,10 @@ def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if option is None and needs_nothing(key, value):
             continue
         if option is None:
-            near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.0)
-            raise ConfigError(f"there is no setting {key}; the nearest one is {near[0]}")
+            near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=NEAR)
+            near = near or [each for each in OPTIONS if key in each.split(".")]
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"there is no setting {key}{hint}")
         try:
             read.setdefault(option.section, {})[option.field] = option.read(value)
         except ValueError as error:

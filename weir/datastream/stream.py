@@ -15,14 +15,38 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import pyarrow.compute as pc
 
 from weir.common.abstract import check_complete
-from weir.common.pyflink_names import PyFlinkNames
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
-from weir.datastream.checks import check_function, column_names
+from weir.datastream.checks import (
+    check_count,
+    check_function,
+    check_kind,
+    check_parallelism,
+    check_tag,
+    check_text,
+    check_type,
+    column_names,
+)
 from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
+from weir.datastream.html import stream_html
+from weir.datastream.inputs import (
+    check_no_broadcast_state,
+    check_sink,
+    check_strategy,
+    check_stream,
+)
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
-from weir.datastream.transformation import End, OperatorFactory, Transformation, common_type
+from weir.datastream.other_names import OtherNames
+from weir.datastream.sink import DataStreamSink
+from weir.datastream.transformation import (
+    Always,
+    End,
+    OperatorFactory,
+    Transformation,
+    caller_location,
+    common_type,
+)
 from weir.datastream.windowed_stream import WindowedStream
 from weir.errors import GraphError
 from weir.graph.logical import Chaining, Partitioning
@@ -80,7 +104,7 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 COLLECT_UID = OperatorId("execute-and-collect")
 
 
-class DataStream(PyFlinkNames):
+class DataStream(OtherNames):
     """A stream of records between operators."""
 
     def __init__(
@@ -92,6 +116,25 @@ class DataStream(PyFlinkNames):
         self._environment = environment
         self._ends = ends
         self._owner = owner
+
+    def __iter__(self) -> Any:
+        raise GraphError(
+            "a stream cannot be looped over: it has no records until the job runs. Call "
+            "stream.execute_and_collect() and loop over that, or map a function over the stream"
+        )
+
+    def __reduce__(self) -> Any:
+        raise GraphError(
+            "a stream cannot be used inside a function: functions get records while the job runs, "
+            "and streams are built before"
+        )
+
+    def __repr__(self) -> str:
+        made_by = ", ".join(dict.fromkeys(end.of.label for end in self._ends))
+        return f"<{type(self).__name__} of {made_by}>"
+
+    def _repr_html_(self) -> str:
+        return stream_html(type(self).__name__, self._ends)
 
     def get_execution_environment(self) -> "StreamExecutionEnvironment":
         """The environment that the stream belongs to."""
@@ -105,6 +148,7 @@ class DataStream(PyFlinkNames):
 
     def name(self, name: str) -> Self:
         """Name the operator, for display only."""
+        check_text(name, "name")
         self._operator("name").name = name
         return self
 
@@ -113,18 +157,19 @@ class DataStream(PyFlinkNames):
 
         Without it the id comes from the name and the order of operators in the program.
         """
+        check_text(uid, "uid")
         self._operator("uid").uid = uid
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
         """Give the operator a parallelism of its own, at least 1."""
-        if parallelism < 1:
-            raise GraphError(f"parallelism is {parallelism}; it must be at least 1")
+        check_parallelism(parallelism, "set_parallelism")
         self._operator("set_parallelism").parallelism = parallelism
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Give the operator its own number of key groups: the highest parallelism it can have."""
+        check_parallelism(max_parallelism, "set_max_parallelism")
         self._operator("set_max_parallelism").max_parallelism = max_parallelism
         return self
 
@@ -174,9 +219,9 @@ class DataStream(PyFlinkNames):
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Each record becomes ``func(record)``."""
-        check_function(func, MapFunction, "map")
+        check_function(func, MapFunction, "map", "map")
         return self._then(
-            "Map", partial(MapOperator, func, output_type), output_type, per_record=True
+            "Map", partial(MapOperator, func, output_type), output_type, function=func
         )
 
     def flat_map(
@@ -185,9 +230,9 @@ class DataStream(PyFlinkNames):
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Each record becomes the records of the iterable ``func(record)``; None: no records."""
-        check_function(func, FlatMapFunction, "flat_map")
+        check_function(func, FlatMapFunction, "flat_map", "flat_map")
         factory = partial(FlatMapOperator, func, output_type)
-        return self._then("Flat Map", factory, output_type, per_record=True)
+        return self._then("Flat Map", factory, output_type, function=func)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> "DataStream":
         """The records for which ``func(record)`` is true.
@@ -200,8 +245,8 @@ class DataStream(PyFlinkNames):
         """
         if isinstance(func, pc.Expression):
             return self._filter_columns(func)
-        check_function(func, FilterFunction, "filter")
-        return self._then("Filter", partial(FilterOperator, func), self._type(), per_record=True)
+        check_function(func, FilterFunction, "filter", "filter")
+        return self._then("Filter", partial(FilterOperator, func), self._type(), function=func)
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None
@@ -212,11 +257,10 @@ class DataStream(PyFlinkNames):
                 "a KeyedProcessFunction needs a key: call key_by before process, or derive from "
                 "ProcessFunction"
             )
-        if not isinstance(func, ProcessFunction):
-            raise GraphError(f"process takes a ProcessFunction, not {func!r}")
-        check_complete(func)
+        advice = "a function of one record belongs in map or flat_map" if callable(func) else ""
+        check_kind(func, ProcessFunction, "process", advice)
         factory = partial(ProcessOperator, func, output_type)
-        return self._then("Process", factory, output_type, per_record=True)
+        return self._then("Process", factory, output_type, function=func)
 
     # Per batch ----------------------------------------------------------------------------------
 
@@ -236,7 +280,7 @@ class DataStream(PyFlinkNames):
         Raises:
             GraphError: ``columns`` is no list of names, each once.
         """
-        check_function(func, MapFunction, "map_batches")
+        check_function(func, MapFunction, "map_batches", "map", takes="one batch")
         names = None if columns is None else column_names(columns, "map_batches")
         uses = None if names is None else ColumnUse(names)
         factory = partial(MapBatchesOperator, func, output_type, names)
@@ -247,7 +291,7 @@ class DataStream(PyFlinkNames):
 
         ``func`` is a function of the batch, or a FilterFunction, whose ``filter`` gets the batch.
         """
-        check_function(func, FilterFunction, "filter_batches")
+        check_function(func, FilterFunction, "filter_batches", "filter", takes="one batch")
         return self._then("Filter Batches", partial(FilterBatchesOperator, func), self._type())
 
     def flat_map_batches(
@@ -258,7 +302,7 @@ class DataStream(PyFlinkNames):
         ``func`` is a function of the batch, or a FlatMapFunction, whose ``flat_map`` gets it.
         Event time has to be assigned anew with ``assign_timestamps_and_watermarks``.
         """
-        check_function(func, FlatMapFunction, "flat_map_batches")
+        check_function(func, FlatMapFunction, "flat_map_batches", "flat_map", takes="one batch")
         factory = partial(FlatMapBatchesOperator, func, output_type)
         return self._then("Flat Map Batches", factory, output_type)
 
@@ -269,9 +313,7 @@ class DataStream(PyFlinkNames):
 
         Not in PyFlink.
         """
-        if not isinstance(func, BatchProcessFunction):
-            raise GraphError(f"process_batches takes a BatchProcessFunction, not {func!r}")
-        check_complete(func)
+        check_kind(func, BatchProcessFunction, "process_batches")
         factory = partial(ProcessBatchesOperator, func, output_type)
         return self._then("Process Batches", factory, output_type)
 
@@ -281,6 +323,7 @@ class DataStream(PyFlinkNames):
         self, watermark_strategy: WatermarkStrategy
     ) -> "DataStream":
         """Give the records event time, and replace the watermarks from upstream."""
+        check_strategy(watermark_strategy)
         factory = WatermarkFactory(watermark_strategy)
         uses = timed_use(watermark_strategy)
         return self._then("Timestamps/Watermarks", factory, self._type(), uses=uses)
@@ -293,12 +336,15 @@ class DataStream(PyFlinkNames):
         PyFlink takes no column names. ``key_type`` is for functions: columns have types already.
         """
         ends = tuple(End(end.of, side_tag=end.side_tag) for end in self._ends)
-        return KeyedStream(self._environment, ends, selector_of(key_selector, key_type))
+        return KeyedStream(
+            self._environment, ends, selector_of(key_selector, key_type, caller_location())
+        )
 
     def union(self, *streams: "DataStream") -> "DataStream":
         """The records of this stream and of ``streams``, in no order between streams."""
         ends = self._ends
         for stream in streams:
+            check_stream(stream, DataStream)
             if stream._environment is not self._environment:
                 raise GraphError("streams of two environments cannot be joined by union")
             ends += stream._ends
@@ -306,6 +352,7 @@ class DataStream(PyFlinkNames):
 
     def get_side_output(self, output_tag: OutputTag) -> "DataStream":
         """The side output ``output_tag`` of the operator that made this stream."""
+        check_tag(output_tag, "get_side_output")
         return DataStream(
             self._environment,
             (End(self._operator("get_side_output"), side_tag=output_tag.tag_id),),
@@ -329,8 +376,15 @@ class DataStream(PyFlinkNames):
         """Send each record to a subtask of the next operator drawn at random."""
         return self._parted(Partitioning.SHUFFLE)
 
-    def broadcast(self) -> "DataStream":
-        """Send every record to every subtask of the next operator."""
+    def broadcast(self, *state_descriptors: Any) -> "DataStream":
+        """Send every record to every subtask of the next operator.
+
+        PyFlink also takes descriptors of broadcast state, which Weir does not have.
+
+        Raises:
+            GraphError: Descriptors were given.
+        """
+        check_no_broadcast_state(state_descriptors)
         return self._parted(Partitioning.BROADCAST)
 
     def global_(self) -> "DataStream":
@@ -343,7 +397,9 @@ class DataStream(PyFlinkNames):
         key_selector: KeySelector | Callable[[Any], Any],
     ) -> "DataStream":
         """Send each record to the subtask ``partitioner(key, count)``, at least 0, below count."""
-        return self._parted(Partitioning.CUSTOM, row_partitioner(partitioner, key_selector))
+        return self._parted(
+            Partitioning.CUSTOM, row_partitioner(partitioner, key_selector, caller_location())
+        )
 
     # Ends ---------------------------------------------------------------------------------------
 
@@ -357,11 +413,7 @@ class DataStream(PyFlinkNames):
         Raises:
             GraphError: ``sink`` is no sink.
         """
-        if not hasattr(sink, "create_operator_factory"):
-            raise GraphError(
-                f"{sink!r} is not a sink; use one of weir.datastream.connectors or an object with "
-                "create_operator_factory()"
-            )
+        check_sink(sink)
         return self._sink(getattr(sink, "name", None) or type(sink).__name__, sink)
 
     def execute_and_collect(
@@ -374,6 +426,8 @@ class DataStream(PyFlinkNames):
         Raises:
             WeirError: As ``env.execute``.
         """
+        if limit is not None:
+            check_count(limit, "execute_and_collect(limit=...)")
         self._sink("Collect", CollectSink()).uid(COLLECT_UID)
         result = self._environment.execute(job_execution_name, collect_limit=limit)
         if limit is not None:
@@ -407,16 +461,18 @@ class DataStream(PyFlinkNames):
         output_type: TypeInformation | None = None,
         *,
         keyed: bool = False,
-        per_record: bool = False,
+        function: Any = None,
         uses: ColumnUse | None = None,
     ) -> "DataStream":
+        check_type(output_type, "output_type")
         made = self._environment.add(
             Transformation(
                 name,
-                _Always(factory),
+                Always(factory),
                 inputs=self._ends,
                 keyed=keyed,
-                per_record=per_record,
+                per_record=function is not None,
+                function=function,
                 output_type=output_type,
                 uses=uses,
             )
@@ -436,41 +492,12 @@ class DataStream(PyFlinkNames):
             sink = self._environment.placed(sink)
         made = Transformation(
             name,
-            _Always(sink.create_operator_factory()),
+            Always(sink.create_operator_factory()),
             inputs=self._ends,
             is_sink=True,
             files=sink.commits_to if isinstance(sink, Sink) else None,
         )
         return DataStreamSink(self._environment.add(made))
-
-
-class DataStreamSink(PyFlinkNames):
-    """A sink at the end of a stream, to be named and tuned."""
-
-    def __init__(self, transformation: Transformation) -> None:
-        self._transformation = transformation
-
-    def name(self, name: str) -> Self:
-        """Name the sink, for display only."""
-        self._transformation.name = name
-        return self
-
-    def uid(self, uid: str) -> Self:
-        """Set the sink's id, under which a restore finds its state."""
-        self._transformation.uid = uid
-        return self
-
-    def set_parallelism(self, parallelism: int) -> Self:
-        """Give the sink a parallelism of its own, at least 1."""
-        if parallelism < 1:
-            raise GraphError(f"parallelism is {parallelism}; it must be at least 1")
-        self._transformation.parallelism = parallelism
-        return self
-
-    def disable_chaining(self) -> Self:
-        """Give the sink subtasks of its own, not chained with its input."""
-        self._transformation.chaining = Chaining.NEVER
-        return self
 
 
 class KeyedStream(DataStream):
@@ -497,9 +524,9 @@ class KeyedStream(DataStream):
         """Each record becomes ``func(record)``; a MapFunction may keep state per key."""
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)  # A plain function cannot ask for state.
-        check_complete(func)
+        check_function(func, MapFunction, "map", "map")
         factory = partial(KeyedMapOperator, self._selector, func, output_type)
-        return self._keyed("Map", factory, output_type, per_record=True)
+        return self._keyed("Map", factory, output_type, function=func)
 
     def flat_map(
         self,
@@ -509,31 +536,32 @@ class KeyedStream(DataStream):
         """Like ``DataStream.flat_map``; a FlatMapFunction may keep state per key."""
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
-        check_complete(func)
+        check_function(func, FlatMapFunction, "flat_map", "flat_map")
         factory = partial(KeyedFlatMapOperator, self._selector, func, output_type)
-        return self._keyed("Flat Map", factory, output_type, per_record=True)
+        return self._keyed("Flat Map", factory, output_type, function=func)
 
     def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> DataStream:
         """Like ``DataStream.filter``; a FilterFunction may keep state per key."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)
-        check_complete(func)
+        check_function(func, FilterFunction, "filter", "filter")
         factory = partial(KeyedFilterOperator, self._selector, func)
-        return self._keyed("Filter", factory, self._type(), per_record=True)
+        return self._keyed("Filter", factory, self._type(), function=func)
 
     def process(  # type: ignore[override]  # As in PyFlink: another function under a key.
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
         """Any number of records from each record, with state and timers per key."""
-        if not isinstance(func, KeyedProcessFunction):
-            raise GraphError(f"process after key_by takes a KeyedProcessFunction, not {func!r}")
-        check_complete(func)
+        advice = ""
+        if isinstance(func, ProcessFunction):
+            advice = f"derive {type(func).__name__} from KeyedProcessFunction"
+        check_kind(func, KeyedProcessFunction, "process after key_by", advice)
         factory = partial(KeyedProcessOperator, self._selector, func, output_type)
-        return self._keyed("Keyed Process", factory, output_type, per_record=True)
+        return self._keyed("Keyed Process", factory, output_type, function=func)
 
     def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
         """Per key, the reduction of all records so far, emitted after every record."""
-        check_function(func, ReduceFunction, "reduce")
+        check_function(func, ReduceFunction, "reduce", "reduce", takes="two records", count=2)
         return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
@@ -620,9 +648,9 @@ class KeyedStream(DataStream):
         factory: OperatorFactory,
         output_type: TypeInformation | None = None,
         *,
-        per_record: bool = False,
+        function: Any = None,
     ) -> DataStream:
-        return self._then(name, factory, output_type, keyed=True, per_record=per_record)
+        return self._then(name, factory, output_type, keyed=True, function=function)
 
     def _reduce(
         self, name: str, function: ReduceFunction | Callable[[Any, Any], Any]
@@ -641,11 +669,11 @@ class KeyedStream(DataStream):
 
         ``uses`` are the columns that either of both reads, the first one to see them.
         """
-        final = Transformation(name, _Always(merge), inputs=self._ends, keyed=True, uses=uses)
+        final = Transformation(name, Always(merge), inputs=self._ends, keyed=True, uses=uses)
         if combine is not None:
             combiner = Transformation(
                 f"{name}: combine",
-                _Always(combine),
+                Always(combine),
                 inputs=self._raw,
                 companion_of=final,
                 role="combine",
@@ -655,13 +683,3 @@ class KeyedStream(DataStream):
             final.inputs = (End(combiner).parted(Partitioning.HASH, self._selector),)
         self._environment.add(final)
         return DataStream(self._environment, (End(final),), final)
-
-
-class _Always:
-    """A factory that does not depend on the parallelism."""
-
-    def __init__(self, factory: OperatorFactory) -> None:
-        self._factory = factory
-
-    def __call__(self, parallelism: int) -> OperatorFactory:
-        return self._factory

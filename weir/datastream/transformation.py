@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.common.notebook import cell_of
 from weir.common.typeinfo import TypeInformation
 from weir.config import JobConfig
 from weir.datastream.column_use import ColumnUse, columns_read
@@ -74,7 +75,17 @@ class Transformation:
     # its parallelism from its own input, so that input and companion are chained.
     companion_of: "Transformation | None" = None
     role: str = ""
+    function: Any = None  # The user's, where it has one; for remarks on it.
+    kind: str = ""  # The name that it was made with.
     location: str = field(default_factory=lambda: caller_location())  # For messages.
+
+    def __post_init__(self) -> None:
+        self.kind = self.kind or self.name
+
+    @property
+    def label(self) -> str:
+        """The operator as messages name it: ``'Map' (pipeline.py:12)``."""
+        return f"{self.name!r} ({self.location})"
 
     @property
     def is_source(self) -> bool:
@@ -82,12 +93,25 @@ class Transformation:
         return not self.inputs
 
 
+class Always:
+    """A factory that does not depend on the parallelism."""
+
+    def __init__(self, factory: OperatorFactory) -> None:
+        self._factory = factory
+
+    def __call__(self, parallelism: int) -> OperatorFactory:
+        return self._factory
+
+
 def caller_location() -> str:
-    """File and line of the innermost call from outside Weir, like ``pipeline.py:12``."""
+    """File and line of the innermost call from outside Weir: ``pipeline.py:12``, ``cell 3:2``."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_weir(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    file = frame.f_code.co_filename
+    cell = cell_of(file)
+    name = os.path.basename(file) if cell is None else f"cell {cell}"
+    return f"{name}:{frame.f_lineno}"
 
 
 def _is_weir(module: str) -> bool:
@@ -111,7 +135,10 @@ def build_graph(
     """
     members = list(transformations)
     if not members:
-        raise GraphError("the pipeline has no source; start with env.from_source or similar")
+        raise GraphError(
+            "the pipeline has no source; begin with env.from_collection(...) or "
+            "env.from_source(...)"
+        )
     uids = _uids(members)
     parallelism = {t: _parallelism(t, config.parallelism) for t in members}
     job_max = config.max_parallelism or default_max_parallelism(config.parallelism)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from weir.common.abstract import check_complete
-from weir.common.pyflink_names import PyFlinkNames
 from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length
-from weir.datastream.checks import check_function
+from weir.datastream.checks import check_function, check_kind, check_tag
 from weir.datastream.column_use import aggregate_use
+from weir.datastream.other_names import OtherNames
 from weir.errors import GraphError
 from weir.operators.aggregates import parse_aggregates
 from weir.operators.functions import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weir.datastream.stream import DataStream, KeyedStream
 
 
-class WindowedStream(PyFlinkNames):
+class WindowedStream(OtherNames):
     """The records of each key and window, as ``KeyedStream.window`` groups them."""
 
     def __init__(self, keyed_stream: "KeyedStream", window_assigner: TumblingWindows) -> None:
@@ -61,6 +61,7 @@ class WindowedStream(PyFlinkNames):
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
         """Send records behind the allowed lateness to a side output instead of dropping them."""
+        check_tag(output_tag, "side_output_late_data")
         self._late_tag = output_tag
         return self
 
@@ -73,7 +74,9 @@ class WindowedStream(PyFlinkNames):
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the reduction of its records, through ``window_function`` if given."""
-        check_function(reduce_function, ReduceFunction, "reduce")
+        check_function(
+            reduce_function, ReduceFunction, "reduce", "reduce", takes="two records", count=2
+        )
         return self._then("Window Reduce", reduce_function, None, window_function, output_type)
 
     def aggregate(
@@ -86,9 +89,7 @@ class WindowedStream(PyFlinkNames):
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the result of an accumulator, through ``window_function`` if given."""
-        if not isinstance(aggregate_function, AggregateFunction):
-            raise GraphError(f"aggregate takes an AggregateFunction, not {aggregate_function!r}")
-        check_complete(aggregate_function)
+        check_kind(aggregate_function, AggregateFunction, "aggregate")
         return self._then(
             "Window Aggregate", aggregate_function, accumulator_type, window_function, output_type
         )
@@ -99,8 +100,7 @@ class WindowedStream(PyFlinkNames):
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the results of a WindowFunction over all its records."""
-        if not isinstance(window_function, WindowFunction):
-            raise GraphError(f"apply takes a WindowFunction, not {window_function!r}")
+        check_kind(window_function, WindowFunction, "apply")
         return self._then("Window Apply", None, None, window_function, output_type)
 
     def process(
@@ -109,10 +109,7 @@ class WindowedStream(PyFlinkNames):
         output_type: TypeInformation | None = None,
     ) -> "DataStream":
         """Per window, the results of a ProcessWindowFunction, which also sees time and state."""
-        if not isinstance(process_window_function, ProcessWindowFunction):
-            raise GraphError(
-                f"process takes a ProcessWindowFunction, not {process_window_function!r}"
-            )
+        check_kind(process_window_function, ProcessWindowFunction, "process")
         return self._then("Window Process", None, None, process_window_function, output_type)
 
     def aggregate_batches(self, **aggregates: tuple[str, str]) -> "DataStream":

@@ -44,6 +44,11 @@ from uuid import UUID
 from weir.errors import ConfigError, CorruptStateError, KeyTypeError, RestoreError
 from weir.ids import KeyGroupRange
 
+NAN_KEY = (
+    "NaN cannot be a key: it equals nothing, not even itself; filter such records out before "
+    "key_by, or give them another key, such as None"
+)
+
 Key: TypeAlias = Hashable  # Of a type in the table above; any other is refused.
 
 MAX_PARALLELISM_LIMIT = 1 << 15  # Flink's upper bound.
@@ -198,10 +203,9 @@ def _tagged(key: Key) -> tuple[int, bytes]:
     if isinstance(key, Enum):
         return _enum(key)
     raise KeyTypeError(
-        f"{key!r} cannot be a key: {type(key).__module__}.{type(key).__qualname__} has no canonical"
-        " encoding. Declare key_type in key_by, or return None, bool, int, float, Decimal, str,"
-        " bytes, date, time, datetime, UUID, an Enum member or a tuple of these from the key"
-        " selector."
+        f"{key!r} cannot be a key: {_kind_of(key)} has no canonical encoding. Declare key_type in"
+        " key_by, or return None, bool, int, float, Decimal, str, bytes, date, time, datetime,"
+        " UUID, an Enum member or a tuple of these from the key selector"
     )
 
 
@@ -211,15 +215,22 @@ def _int(key: int) -> tuple[int, bytes]:
     return TAG_BIG_INT, key.to_bytes(key.bit_length() // 8 + 1, "little", signed=True)
 
 
+def _kind_of(key: object) -> str:
+    kind = type(key)
+    if kind.__module__ == "builtins":
+        return f"a {kind.__qualname__}"
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _float(key: float) -> tuple[int, bytes]:
     if key != key:
-        raise KeyTypeError("NaN cannot be a key: it equals nothing, not even itself")
+        raise KeyTypeError(NAN_KEY)
     return TAG_FLOAT, struct.pack("<d", key + 0.0)  # -0.0 + 0.0 is 0.0.
 
 
 def _decimal(key: Decimal) -> tuple[int, bytes]:
     if key.is_nan():
-        raise KeyTypeError("NaN cannot be a key: it equals nothing, not even itself")
+        raise KeyTypeError(NAN_KEY)
     if key.is_infinite():
         return TAG_DECIMAL, b"-Infinity" if key < 0 else b"Infinity"
     # Decimal.normalize would round to the context's precision.

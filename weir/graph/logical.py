@@ -84,7 +84,10 @@ class JobGraph:
         if repeated := sorted(uid for uid, n in counts.items() if n > 1):
             raise GraphError(f"uid used twice: {', '.join(repeated)}; give each operator its own")
         if not any(op.is_source for op in self.operators):
-            raise GraphError("the pipeline has no source; start with env.from_source or similar")
+            raise GraphError(
+                "the pipeline has no source; begin with env.from_collection(...) or "
+                "env.from_source(...)"
+            )
         by_uid = {op.uid: op for op in self.operators}
         for edge in self.edges:
             for end in (edge.source, edge.target):

@@ -601,8 +601,8 @@ def _numbers(
         stored = pa.int64()
     else:
         raise SchemaError(
-            f"{name!r} is {kind}, which cannot be aggregated in columns; cast it to float64 or "
-            "int64 before, or reduce per record"
+            f"the column {name!r} is {kind}, which cannot be aggregated in columns; cast it to "
+            "float64 or int64 before, or reduce per record"
         )
     valid = _valid(array)
     try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.errors import GraphError
+from weir.errors import GraphError, SchemaError
 
 _ORDERED = (
     pa.types.is_integer,
@@ -37,8 +37,20 @@ class ExpressionMask:
     expression: pc.Expression
 
     def __call__(self, columns: pa.RecordBatch) -> pa.ChunkedArray:
-        """One boolean per row; null where the expression is null."""
-        return _evaluated(self.expression, pa.Table.from_batches([columns]))
+        """One boolean per row; null where the expression is null.
+
+        Raises:
+            SchemaError: The columns lack one that the expression names.
+        """
+        try:
+            return _evaluated(self.expression, pa.Table.from_batches([columns]))
+        except pa.ArrowInvalid as error:
+            if "FieldRef" not in str(error):
+                raise
+            raise SchemaError(
+                f"the expression {self.expression} names a column that the records do not have; "
+                f"they have {', '.join(columns.schema.names)}"
+            ) from error
 
 
 def check_expression(expression: pc.Expression) -> None:

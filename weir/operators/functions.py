@@ -112,7 +112,7 @@ class RuntimeContext(PyFlinkNames):
     def _backend(self) -> Any:
         if not self._keyed:
             raise UserError(
-                f"{self._ctx.name!r} asks for keyed state, but its stream has no key; call key_by "
+                f"{self._ctx.label} asks for keyed state, but its stream has no key; call key_by "
                 "before it"
             )
         return self._ctx.state.keyed

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weir.common.batch import Batch, builtin_name
 from weir.common.typeinfo import TypeInformation, Types
 from weir.common.types.dynamic import DYNAMIC
-from weir.errors import BadRecordsError, GraphError, UserError
+from weir.errors import BadRecordsError, GraphError, KeyTypeError, UserError
 from weir.ids import CheckpointId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.collector import Collector, times_of
@@ -26,7 +26,13 @@ from weir.operators.functions import (
     TimerService,
 )
 from weir.operators.hand_over import HandOver
-from weir.operators.keys import RowKeySelector, check_ownership, key_groups_of_keys
+from weir.operators.keys import (
+    KeyGroups,
+    RowKeySelector,
+    check_ownership,
+    key_groups_of_keys,
+    refused_key,
+)
 from weir.operators.stateless import (
     CallOperator,
     FilterOperator,
@@ -34,7 +40,7 @@ from weir.operators.stateless import (
     FunctionOperator,
     MapOperator,
 )
-from weir.operators.user_code import failure_at, failure_in, short_repr
+from weir.operators.user_code import failure_at, failure_in, returning_records, short_repr
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.state.codec import SlotKey, slot_key
 from weir.state.descriptors import ValueStateDescriptor
@@ -69,9 +75,7 @@ class KeyedInput:
             UserError: A key belongs to another subtask, or the key function failed.
             KeyTypeError: A key has no canonical encoding.
         """
-        keys = self._selector.keys_of(batch)
-        groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
-        check_ownership(self._ctx.name, keys, groups, self._ctx.key_groups)
+        keys, groups = self._keyed(batch)
         return keys, groups.tolist()
 
     def places_of(self, batch: Batch) -> tuple[list[Any], list[SlotKey], list[int]]:
@@ -83,11 +87,18 @@ class KeyedInput:
             UserError: A key belongs to another subtask, or the key function failed.
             KeyTypeError: A key has no canonical encoding.
         """
-        keys = self._selector.keys_of(batch)
-        groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
-        check_ownership(self._ctx.name, keys, groups, self._ctx.key_groups)
+        keys, groups = self._keyed(batch)
         slots = keys if set(map(type, keys)) <= _OWN_SLOTS else list(map(slot_key, keys))
         return keys, slots, (groups - self._ctx.key_groups.first).tolist()
+
+    def _keyed(self, batch: Batch) -> tuple[list[Any], KeyGroups]:
+        keys = self._selector.keys_of(batch)
+        try:
+            groups = key_groups_of_keys(keys, self._ctx.max_parallelism)
+        except KeyTypeError as error:
+            raise refused_key(self._selector, keys, batch.rows, error) from None
+        check_ownership(self._ctx.label, keys, groups, self._ctx.key_groups)
+        return keys, groups
 
     def begin(self, batch: Batch) -> None:
         """Compute the keys of a slice for ``under_key``."""
@@ -346,11 +357,12 @@ class KeyedProcessOperator(TimerOperator):
         """Open the function."""
         super().open(ctx)
         self._context = _KeyedContext(self)
+        self._process = returning_records(self.function.process_element)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice, each record under its key."""
         places = zip(*self._input.places_of(batch), times_of(batch), strict=True)
-        rows, process, take = batch.rows, self.function.process_element, self.collector.take
+        rows, process, take = batch.rows, self._process, self.collector.take
         cursor, context = self._input.backend.cursor, self._context
         left = iter(rows)
         try:
@@ -367,7 +379,7 @@ class KeyedProcessOperator(TimerOperator):
         except BadRecordsError:
             raise
         except Exception as error:
-            raise failure_at(self.ctx.label, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error, timestamp=context.now) from error
         self.collector.flush()
         if self.bad is not None:
             self.bad.flush()
@@ -453,7 +465,7 @@ class _KeyedContext(KeyedProcessFunction.OnTimerContext, TimerService):
             if MIN_WATERMARK_MS <= at_ms <= MAX_WATERMARK_MS:
                 return at_ms
         raise UserError(
-            f"{self._operator.ctx.name!r} {does} a timer at {short_repr(timestamp)} "
+            f"{self._operator.ctx.label} {does} a timer at {short_repr(timestamp)} "
             f"({builtin_name(timestamp)}), which is no timestamp: it must be an int of "
             "milliseconds since the epoch that fits into 64 bits, e.g. int(seconds * 1000)"
         )

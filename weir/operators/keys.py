@@ -1,13 +1,14 @@
 """The key of a record, computed the same way where records are sent and where they arrive."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter, length_hint
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.common.batch import Batch
 from weir.common.row import Row
@@ -28,6 +29,10 @@ class RowKeySelector(Protocol):
     def column_names(self) -> tuple[str, ...] | None:
         """The key's columns, or None where a function computes it."""
 
+    @property
+    def label(self) -> str:
+        """The selector as errors name it: ``key_by (pipeline.py:12)``."""
+
     def keys_of_rows(self, rows: Sequence[Any]) -> list[Any]:
         """The key of every row."""
 
@@ -42,6 +47,12 @@ class FunctionKeySelector:
     function: Callable[[Any], Any]
     key_type: TypeInformation | None = None
     column_names: None = None
+    location: str = field(default="", compare=False)  # Of the call of key_by, for messages.
+
+    @property
+    def label(self) -> str:
+        """The selector as errors name it: ``key_by (pipeline.py:12)``."""
+        return _label(self.location)
 
     def keys_of_rows(self, rows: Sequence[Any]) -> list[Any]:
         """The key of every row.
@@ -57,9 +68,9 @@ class FunctionKeySelector:
         except WeirError:
             raise
         except Exception as error:
-            raise failure_at("the key function of key_by", rows, left, error) from error
-        all_handled("the key function of key_by", left)
-        return keys if self.key_type is None else _as_type(keys, self.key_type)
+            raise failure_at(f"the function of {self.label}", rows, left, error) from error
+        all_handled(self.label, left)
+        return keys if self.key_type is None else _as_type(keys, self.key_type, self.label)
 
     def keys_of(self, batch: Batch) -> list[Any]:
         """The key of every record."""
@@ -71,6 +82,12 @@ class ColumnKeySelector:
     """A key that is one column, or the tuple of several."""
 
     column_names: tuple[str, ...]
+    location: str = field(default="", compare=False)  # Of the call of key_by, for messages.
+
+    @property
+    def label(self) -> str:
+        """The selector as errors name it: ``key_by (pipeline.py:12)``."""
+        return _label(self.location)
 
     def keys_of_rows(self, rows: Sequence[Any]) -> list[Any]:
         """The key of every row; fields are read by name.
@@ -84,8 +101,9 @@ class ColumnKeySelector:
         except (KeyError, TypeError, IndexError) as error:
             record = rows[len(rows) - length_hint(left) - 1]
             raise UserError(
-                f"key_by({', '.join(map(repr, self.column_names))}) found no such field in the "
-                f"record {short_repr(record)}; give key_by a function, or records with names"
+                f"{self.label} names the field {', '.join(map(repr, self.column_names))}, which "
+                f"the record {short_repr(record)} does not have{_fields_of(record)}; give key_by "
+                "a function, such as lambda record: record[0], or records with named fields"
             ) from error
 
     def keys_of(self, batch: Batch) -> list[Any]:
@@ -100,15 +118,51 @@ class ColumnKeySelector:
 
         Raises:
             UserError: The records have no such column.
+            KeyTypeError: A column holds NaN.
         """
         columns = batch.columns
         names = columns.schema.names
         if missing := [name for name in self.column_names if name not in names]:
             raise UserError(
-                f"key_by names the column {', '.join(missing)}, which the records do not have; "
-                f"they have {', '.join(names)}"
+                f"{self.label} names the column {', '.join(missing)}, which the records do not "
+                f"have; they have {', '.join(names)}"
             )
-        return [columns.column(name) for name in self.column_names]
+        arrays = [columns.column(name) for name in self.column_names]
+        for name, array in zip(self.column_names, arrays, strict=True):
+            if pa.types.is_floating(array.type) and pc.any(refused := pc.is_nan(array)).as_py():
+                row = short_repr(batch.rows[pc.index(refused, True).as_py()])
+                raise KeyTypeError(
+                    f"{self.label} got the key nan of the column {name} from the record {row}: "
+                    f"{scalar.NAN_KEY}"
+                )
+        return arrays
+
+
+def _label(location: str) -> str:
+    return f"key_by ({location})" if location else "key_by"
+
+
+def _fields_of(record: Any) -> str:
+    names = record.field_names if isinstance(record, Row) else record
+    if isinstance(record, Row | dict) and names:
+        return f" (it has {', '.join(map(str, names))})"
+    return ""
+
+
+def refused_key(
+    selector: RowKeySelector, keys: Sequence[Any], rows: Sequence[Any], error: KeyTypeError
+) -> KeyTypeError:
+    """The error for the first record whose key has no key group; ``error`` if there is none."""
+    for key, row in zip(keys, rows, strict=True):
+        try:
+            scalar.key_group(key, 1)
+        except KeyTypeError as exact:
+            named = f" of {', '.join(selector.column_names)}" if selector.column_names else ""
+            return KeyTypeError(
+                f"{selector.label} got the key {short_repr(key)}{named} from the record "
+                f"{short_repr(row)}: {exact}"
+            )
+    return error
 
 
 def key_groups_of_keys(keys: Sequence[Any], max_parallelism: int) -> KeyGroups:
@@ -128,7 +182,7 @@ def key_groups_of_keys(keys: Sequence[Any], max_parallelism: int) -> KeyGroups:
     return np.fromiter(groups, np.uint16, len(keys))
 
 
-def check_ownership(name: str, keys: Sequence[Any], groups: KeyGroups, own: KeyGroupRange) -> None:
+def check_ownership(label: str, keys: Sequence[Any], groups: KeyGroups, own: KeyGroupRange) -> None:
     """Check that all key groups belong to this subtask.
 
     Raises:
@@ -139,7 +193,7 @@ def check_ownership(name: str, keys: Sequence[Any], groups: KeyGroups, own: KeyG
         return
     stray = np.flatnonzero((groups < own.first) | (groups > own.last))[0]
     raise UserError(
-        f"{name!r} received a record with the key {short_repr(keys[stray])}, which belongs to "
+        f"{label} received a record with the key {short_repr(keys[stray])}, which belongs to "
         "another subtask: the key function gave another key when the record was sent. A key must "
         "depend on the record alone, not on time, randomness, hash() of text or outside state."
     )
@@ -178,11 +232,11 @@ def _columns_of_tuples(keys: Sequence[Any]) -> list[pa.Array] | None:
     return columns
 
 
-def _as_type(keys: list[Any], key_type: TypeInformation) -> list[Any]:
+def _as_type(keys: list[Any], key_type: TypeInformation, label: str) -> list[Any]:
     try:
         values = key_type.normalise_all(keys)
     except WeirError as error:
-        raise KeyTypeError(f"a key does not fit the declared key_type: {error}") from error
+        raise KeyTypeError(f"{label} has a key that does not fit its key_type: {error}") from error
     return [_hashable(value) for value in values]
 
 

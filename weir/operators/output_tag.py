@@ -17,5 +17,10 @@ class OutputTag:
     type_info: TypeInformation | None = None
 
     def __post_init__(self) -> None:
-        if not self.tag_id:
-            raise GraphError("an output tag needs a name")
+        if not isinstance(self.tag_id, str) or not self.tag_id:
+            raise GraphError("an output tag needs a name, such as OutputTag('late')")
+        if self.type_info is not None and not isinstance(self.type_info, TypeInformation):
+            raise GraphError(
+                f"OutputTag({self.tag_id!r}) takes a type such as Types.STRING(), not "
+                f"{self.type_info!r}"
+            )

@@ -16,9 +16,11 @@ that each of these comes out before the watermark that followed it.
 """
 
 import copy
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,9 @@ import pyarrow as pa
 
 from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.common.column_types import fit_columns
+from weir.common.signatures import returns_nothing
 from weir.common.typeinfo import TypeInformation
-from weir.errors import BadRecordsError, SchemaError
+from weir.errors import BadRecordsError, SchemaError, UserError
 from weir.ids import CheckpointId
 from weir.operators.bad_records import BadRecords
 from weir.operators.base import Operator, OperatorContext
@@ -45,8 +48,17 @@ from weir.operators.functions import (
     TimerService,
 )
 from weir.operators.hand_over import HandOver
-from weir.operators.user_code import all_handled, failure_at, failure_in, failure_in_open
+from weir.operators.user_code import (
+    all_handled,
+    failure_at,
+    failure_in,
+    failure_in_open,
+    returning_records,
+    short_repr,
+)
 from weir.protocol.elements import MIN_WATERMARK_MS
+
+logger = logging.getLogger(__name__)
 
 
 class FunctionOperator(Operator):
@@ -218,6 +230,9 @@ class FlatMapOperator(CallOperator):
         own = self.function
         self.call = own.flat_map if isinstance(own, FlatMapFunction) else own
         self._output_type = output_type
+        self._made = 0
+        self._gives_none: bool | None = None  # For the first record of every slice; None: none yet.
+        self._warned = False
 
     def open(self, ctx: OperatorContext) -> None:
         """Open the function."""
@@ -227,9 +242,45 @@ class FlatMapOperator(CallOperator):
     def apply(self, batch: Batch, left: Iterator[Any]) -> list[list[Any]]:
         """The records made of each record; in one list if no times or watermarks are to be kept."""
         flat_map, of_all = self.call, self._hand_over.of_all
+        first = [of_all(self._looked_at, (row,)) for row in islice(left, 1)]
         if batch.timestamps is None and batch.watermarks is None:
-            return [of_all(flat_map, left)]
-        return [of_all(flat_map, (row,)) for row in left]
+            made = list(chain.from_iterable(first))
+            made += of_all(flat_map, left)
+            self._made += len(made)
+            return [made]
+        all_made = first + [of_all(flat_map, (row,)) for row in left]
+        self._made += sum(map(len, all_made))
+        return all_made
+
+    def _looked_at(self, row: Any) -> Any:
+        """The result for the first record of a slice, which tells most mistakes."""
+        made = self.call(row)
+        if made is not None:
+            self._gives_none = False
+        elif self._gives_none is None:
+            self._gives_none = True
+        if type(made) is str and len(made) > 1 and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s returned the text %s for the record %s, and each of its characters becomes a "
+                "record; return [text] for one record, or text.split() for its words",
+                self.ctx.label,
+                short_repr(made),
+                short_repr(row),
+            )
+        return made
+
+    def finish(self) -> None:
+        """Tell that no record came out, because the function returned None for all that went in."""
+        called = getattr(self.function, "flat_map", self.function)
+        is_remarked = isinstance(called, FunctionType) and returns_nothing(called)
+        if self._gives_none and not self._made and not is_remarked:
+            logger.warning(
+                "%s made no record of all that it got: its function returns None; let it return a "
+                "list of records, or yield them",
+                self.ctx.label,
+            )
+        super().finish()
 
     def made(self, batch: Batch, returned: list[list[Any]]) -> Batch:
         """All records, each with the time of the record it was made of."""
@@ -261,6 +312,7 @@ class ProcessOperator(FunctionOperator):
         self, function: ProcessFunction, output_type: TypeInformation | None = None
     ) -> None:
         super().__init__(function)
+        self._process = returning_records(self.function.process_element)
         self._output_type = output_type
         self._watermark = MIN_WATERMARK_MS
 
@@ -273,7 +325,7 @@ class ProcessOperator(FunctionOperator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice."""
-        rows, process, take = batch.rows, self.function.process_element, self._collector.take
+        rows, process, take = batch.rows, self._process, self._collector.take
         context = _ElementContext(self)
         times = times_of(batch)
         left = iter(rows)
@@ -289,7 +341,7 @@ class ProcessOperator(FunctionOperator):
         except BadRecordsError:
             raise
         except Exception as error:
-            raise failure_at(self.ctx.label, rows, left, error) from error
+            raise failure_at(self.ctx.label, rows, left, error, timestamp=context.now) from error
         self._collector.flush()
         if self.bad is not None:
             self.bad.flush()
@@ -349,8 +401,8 @@ class _ElementContext(ProcessFunction.Context, TimerService):
         raise self._refusal()
 
     def _refusal(self) -> Exception:
-        return SchemaError(
-            f"{self._operator.ctx.name!r} uses a timer on a stream without a key; call key_by "
+        return UserError(
+            f"{self._operator.ctx.label} uses a timer on a stream without a key; call key_by "
             "before process and derive from KeyedProcessFunction"
         )
 
@@ -377,10 +429,10 @@ class MapBatchesOperator(FunctionOperator):
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Map a slice."""
-        mapped = _checked(self.ctx.name, _call(self, self._map, self._given(batch)), "map_batches")
+        mapped = _checked(self.ctx.label, _call(self, self._map, self._given(batch)), "map_batches")
         if mapped.num_rows != len(batch):
             raise SchemaError(
-                f"{self.ctx.name!r} made {mapped.num_rows} rows of {len(batch)}; a function that "
+                f"{self.ctx.label} made {mapped.num_rows} rows of {len(batch)}; a function that "
                 "changes the number of rows belongs in filter_batches or flat_map_batches"
             )
         made = declared(self.ctx, mapped, self._output_type, batch.timestamps)
@@ -435,7 +487,7 @@ class FilterBatchesOperator(FunctionOperator):
         chosen: npt.NDArray[np.bool_] = np.asarray(mask)
         if chosen.dtype != np.bool_ or chosen.shape != (count,):
             raise SchemaError(
-                f"{self.ctx.name!r} must return one boolean per row: {count} of them, but returned "
+                f"{self.ctx.label} must return one boolean per row: {count} of them, but returned "
                 f"{chosen.dtype} of shape {chosen.shape}"
             )
         return chosen
@@ -454,7 +506,7 @@ class FlatMapBatchesOperator(FunctionOperator):
         """Flat map a slice."""
         made = _call(self, lambda columns: _listed(self._flat_map(columns)), self.columns_of(batch))
         for part in made:
-            checked = _checked(self.ctx.name, part, "flat_map_batches")
+            checked = _checked(self.ctx.label, part, "flat_map_batches")
             self.ctx.output.emit(declared(self.ctx, checked, self._output_type, None))
 
 
@@ -487,7 +539,7 @@ class ProcessBatchesOperator(FunctionOperator):
         )
         for part in made:
             tag, columns = part if isinstance(part, tuple) else (None, part)
-            columns = _checked(self.ctx.name, columns, "process_batches")
+            columns = _checked(self.ctx.label, columns, "process_batches")
             timestamps = batch.timestamps if columns.num_rows == len(batch) else None
             if tag is None:
                 self.ctx.output.emit(declared(self.ctx, columns, self._output_type, timestamps))
@@ -559,13 +611,13 @@ def _listed(made: Any) -> list[Any]:
     return [made] if isinstance(made, pa.RecordBatch | pa.Table) else list(made)
 
 
-def _checked(name: str, made: Any, method: str) -> pa.RecordBatch:
+def _checked(label: str, made: Any, method: str) -> pa.RecordBatch:
     if isinstance(made, pa.Table):
         batches = made.combine_chunks().to_batches()
         made = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=made.schema)
     if not isinstance(made, pa.RecordBatch):
         raise SchemaError(
-            f"{name!r} returned a {builtin_name(made)}; {method} must make a pyarrow.RecordBatch, "
+            f"{label} returned a {builtin_name(made)}; {method} must make a pyarrow.RecordBatch, "
             "e.g. pa.RecordBatch.from_pydict({...})"
         )
     return made

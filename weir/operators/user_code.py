@@ -9,8 +9,10 @@ have none, and neither has one that was raised because of them: what they name m
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from inspect import isgeneratorfunction
 from operator import length_hint
+from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
@@ -25,6 +27,8 @@ PROGRAM_ERRORS = frozenset(
 )
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # Of an object: it is another after a restart.
+# Where the results of user functions are iterated.
+_ITERATING = tuple(str(Path(__file__).with_name(name)) for name in ("hand_over.py", "collector.py"))
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
@@ -37,22 +41,38 @@ def short_repr(record: object) -> str:
 
 
 def failure_at(
-    label: str, records: Sequence[Any], left: Iterator[Any], error: Exception
+    label: str,
+    records: Sequence[Any],
+    left: Iterator[Any],
+    error: Exception,
+    *,
+    timestamp: int | None = 0,
 ) -> Exception:
     """The error to raise when user code of the operator ``label`` failed on the record last taken.
 
-    ``left`` is a list iterator over ``records``. An error that Weir raised on purpose is returned
+    ``left`` is a list iterator over ``records``; ``timestamp`` is what ``ctx.timestamp()`` returns,
+    for functions that have a context. An error that Weir raised on purpose is returned
     unchanged, but a ``SchemaError`` gets the operator and the record added.
     """
-    return failure_on(label, records[len(records) - length_hint(left) - 1], error)
+    record = records[len(records) - length_hint(left) - 1]
+    return failure_on(label, record, error, timestamp=timestamp)
 
 
-def failure_on(label: str, record: object, error: Exception) -> Exception:
+def failure_on(
+    label: str, record: object, error: Exception, *, timestamp: int | None = 0
+) -> Exception:
     """The error to raise when user code of the operator ``label`` failed on ``record``."""
-    return failure_in(label, f"on the record {short_repr(record)}", error)
+    return failure_in(label, f"on the record {short_repr(record)}", error, timestamp=timestamp)
 
 
-def failure_in(label: str, where: str, error: Exception, *, place: str | None = None) -> Exception:
+def failure_in(
+    label: str,
+    where: str,
+    error: Exception,
+    *,
+    place: str | None = None,
+    timestamp: int | None = 0,
+) -> Exception:
     """The error to raise when user code of the operator ``label`` failed in ``where``.
 
     ``place`` says it shorter, where ``where`` is not the same after a restart.
@@ -62,9 +82,47 @@ def failure_in(label: str, where: str, error: Exception, *, place: str | None = 
     if isinstance(error, WeirError):
         return error
     return SubtaskError(
-        f"{label} failed {where}: {type(error).__name__}: {error}",
+        f"{label} failed {where}: {type(error).__name__}: {error}{_advice(error, timestamp)}",
         place=place_of(label, where if place is None else place, error),
     )
+
+
+def _advice(error: Exception, timestamp: int | None) -> str:
+    """The advice for errors that most often have one cause; empty for others."""
+    stack = error.__traceback__
+    if isinstance(error, AttributeError):
+        return _missing_attribute(error)
+    if not isinstance(error, TypeError) or stack is None:
+        return ""
+    while stack.tb_next is not None:
+        stack = stack.tb_next
+    code, message = stack.tb_frame.f_code, str(error)
+    if message.endswith("is not iterable") and code.co_filename in _ITERATING:
+        return (
+            ". The function has to return a list of records, or None, or yield its records; for "
+            "one record of each use map"
+        )
+    if "NoneType" not in message:
+        return ""
+    if timestamp is None and "timestamp" in code.co_names:
+        return (
+            ". ctx.timestamp() is None, because the records have no event time; call "
+            "assign_timestamps_and_watermarks before"
+        )
+    if "value" in code.co_names:
+        return ". state.value() is None until the key has a value; write state.value() or 0, say"
+    return ""
+
+
+def _missing_attribute(error: AttributeError) -> str:
+    """The methods of an object of Weir's that lacks the one called; empty for other objects."""
+    kind, name = type(error.obj), error.name or ""
+    if kind.__module__.startswith("weir.state."):
+        methods = ", ".join(each for each in dir(kind) if not each.startswith("_"))
+        return f". It has {methods}"
+    if name.startswith("get_") and (name.endswith("state") or "subtask" in name):
+        return f". Call it on the argument of open: def open(self, context): context.{name}(...)"
+    return ""
 
 
 def failure_in_open(label: str, error: Exception) -> Exception:
@@ -85,6 +143,26 @@ def place_of(label: str, where: str, error: BaseException) -> str | None:
             return None
         chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
     return f"{label} fails {_ADDRESS.sub('', where)} with {type(error).__name__}"
+
+
+def returning_records(process: Callable[..., Any]) -> Callable[..., Any]:
+    """``process_element``, checked where it does not yield: one record is no list of them.
+
+    A generator function, as most are, is returned unchanged.
+    """
+    if isgeneratorfunction(process):
+        return process
+
+    def checked(*arguments: Any) -> Any:
+        made = process(*arguments)
+        if isinstance(made, str | bytes | dict | tuple):
+            raise SchemaError(
+                f"{process.__name__} returned the {type(made).__name__} {short_repr(made)}, which "
+                "is one record and no list of them: write yield instead of return"
+            )
+        return made
+
+    return checked
 
 
 def all_handled(label: str, left: Iterator[Any]) -> None:

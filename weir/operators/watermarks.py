@@ -146,7 +146,9 @@ class TimestampReader:
         try:
             assigned = [assign(row, at) for row, at in zip(left, before, strict=True)]
         except Exception as error:
-            raise failure_at(self._label, batch.rows, left, error) from error
+            raise failure_at(
+                f"the timestamp assigner of {self._label}", batch.rows, left, error
+            ) from error
         if all(map(_is_timestamp_class, set(map(type, assigned)))):
             try:
                 return np.array(assigned, np.int64)

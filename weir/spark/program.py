@@ -14,6 +14,7 @@ import cloudpickle
 from weir.config import JobConfig
 from weir.errors import UserError
 from weir.graph.logical import JobGraph
+from weir.spark.unpicklable import unpicklable_part
 
 
 class _Program:
@@ -36,10 +37,11 @@ def dump_program(graph: JobGraph, config: JobConfig) -> bytes:
     try:
         body = cloudpickle.dumps((graph, config))
     except Exception as error:
-        raise UserError(
-            f"the pipeline cannot be sent to the slots: {error}; open connections, locks and the "
-            "like in open(), not when the function is created"
-        ) from error
+        part = unpicklable_part(graph) or (
+            f"{error}; open connections, locks and the like in open(), not when the function is "
+            "created"
+        )
+        raise UserError(f"the pipeline cannot be sent to the slots: {part}") from error
     paths = [path for path in sys.path if os.path.isabs(path)]
     data: bytes = cloudpickle.dumps(_Program(paths, body))
     return data

@@ -23,6 +23,7 @@ from pyspark import SparkConf, SparkContext
 
 from weir.channels.authority import open_network
 from weir.common.clock import SystemClock
+from weir.common.tracebacks import operator_first, without_own_frames
 from weir.config import JobConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.errors import ConfigError, DriverEndedError, JobFailedError, SlotError
@@ -37,12 +38,15 @@ from weir.protocol.events import JobEvent, Notice
 from weir.protocol.lifecycle import JobStatus
 from weir.secrets import job_secrets
 from weir.spark.cluster import run_job
+from weir.spark.cores import check_cores
 from weir.spark.encryption import (
     SECRET,
     encryption_settings,
     network_warnings,
 )
+from weir.spark.job_log import JobLog
 from weir.spark.program import dump_program
+from weir.spark.worker_python import check_worker_python
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
@@ -126,10 +130,13 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         job_id, request = managed.job_id, _named(options)
     for hearer in _hearers:
         hearer(JobStarting(job_id, graph, config, options))
+    told: tuple[Listener, ...] = ()
+    if managed is None and not _hearers:  # Nothing else shows the job: a plain script.
+        told = (JobLog(job_id, graph, config).on_event,)
     started = time.monotonic()
     history = JobHistory()
     deliveries = Deliveries(graph, print, pickles=config.allow_pickled_state)
-    listeners: Sequence[Listener] = (history.on_event, *_listeners)
+    listeners: Sequence[Listener] = (history.on_event, *told, *_listeners)
     given = job_secrets.job_secrets()
     masker = job_secrets.masker()
 
@@ -155,7 +162,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     )
     status, cause = run.here() if options.master == IN_PROCESS else run.on_spark(options.master)
     if status is JobStatus.FAILED:
-        raise JobFailedError(f"job {job_id} failed: {masker.text(cause)}")
+        raise JobFailedError(f"job {job_id} failed: {_shown(masker.text(cause))}")
     return JobExecutionResult(
         job_id=job_id,
         name=graph.name,
@@ -163,6 +170,11 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         collected=tuple(deliveries.collected),
         history=history,
     )
+
+
+def _shown(cause: str) -> str:
+    """A cause as the script gets it: the operator first, and the user's frames only."""
+    return without_own_frames(operator_first(cause)).rstrip()
 
 
 def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContext, bool]:
@@ -188,6 +200,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
         "spark.executor.processTreeMetrics.enabled": "false",
     }
     if _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
+        check_worker_python(os.environ["PYSPARK_PYTHON"])
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         settings |= {
             "spark.driver.host": LOOPBACK,
@@ -219,7 +232,12 @@ class _Run:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def here(self) -> tuple[JobStatus, str]:
-        """Run it without Spark, in this process and thread: to try or debug a pipeline."""
+        """Run it without Spark, in this process and thread: to try or debug a pipeline.
+
+        Raises:
+            UserError: It could not be sent to slots, as it has to be on Spark.
+        """
+        dump_program(self.graph, self.config)
         result = run_in_process(
             self.graph,
             self.config,
@@ -236,9 +254,15 @@ class _Run:
     def on_spark(self, master: str | None) -> tuple[JobStatus, str]:
         """Run it in the running Spark session, or in one of its own."""
         program = dump_program(self.graph, self.config)
-        slots = ExecutionGraph(self.graph).slot_count + self.config.spare_slots
+        needed = ExecutionGraph(self.graph).slot_count
+        slots = needed + self.config.spare_slots
+        if master is not None and self.managed is None:
+            check_cores(master, needed)
         spark, owned = self._session(master, slots)
         try:
+            if self.managed is None:
+                check_cores(str(spark.master), needed)
+            hide_progress_bar(spark)
             host = reachable_host(spark)
             network = open_network(self.job_id, self.config.channels.security, host)
             if self.managed is not None:
@@ -284,6 +308,16 @@ class _Run:
                 raise
             # The cause may be the pipeline's or the cluster's; the job's next driver may succeed.
             raise SlotError(f"Spark could not be started: {error}") from error
+
+
+def hide_progress_bar(spark: SparkContext) -> None:
+    """End Spark's progress bar, as a shell or notebook has one: it writes over lines of the log."""
+    try:
+        bar = spark._jsc.sc().progressBar()
+        if bar.isDefined():
+            bar.get().stop()
+    except (AttributeError, Py4JError) as error:  # Another version of Spark.
+        logger.debug("Spark's progress bar stays: %s", error)
 
 
 def _stop(spark: SparkContext) -> None:

@@ -133,7 +133,7 @@ def _floats(array: pa.Array) -> Hashes:
     if array.null_count:
         refused &= ~_nulls(array)
     if refused.any():
-        raise KeyTypeError("NaN cannot be a key: it equals nothing, not even itself")
+        raise KeyTypeError(scalar.NAN_KEY)
     return _one_word(scalar.TAG_FLOAT, 8, (values + 0.0).view(np.uint64))
 
 

@@ -6,15 +6,17 @@ watermarks between them.
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from numbers import Integral
+from typing import Any, Protocol
 
 import numpy as np
 
 from weir.common.batch import Batch
-from weir.errors import UserError
+from weir.errors import KeyTypeError, UserError
 from weir.graph.logical import Edge, Partitioning
-from weir.operators.keys import key_groups_of_keys
+from weir.operators.keys import key_groups_of_keys, refused_key
 from weir.operators.partition import key_groups_of, partition_indices
+from weir.operators.user_code import failure_at, short_repr
 
 
 class Partitioner(Protocol):
@@ -97,24 +99,31 @@ class Shuffle:
 class ByKey:
     """Each record to the subtask that owns its key group."""
 
-    def __init__(self, selector: "object", max_parallelism: int, parallelism: int) -> None:
+    def __init__(self, selector: Any, max_parallelism: int, parallelism: int) -> None:
         self._selector = selector
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
 
+    @property
+    def label(self) -> str:
+        """The selector as errors name it."""
+        label: str = self._selector.label
+        return label
+
     def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """The records of each subtask's key groups."""
-        names = self._selector.column_names  # type: ignore[attr-defined]
-        if self._parallelism == 1 and names is not None:
+        selector = self._selector
+        if self._parallelism == 1 and selector.column_names is not None:
             yield 0, batch
             return
-        if names is not None and batch.is_columnar:
-            columns = batch.columns
-            arrays = [columns.column(name) for name in names]
-            groups = key_groups_of(arrays, self._max_parallelism)
+        if selector.column_names is not None and batch.is_columnar:
+            groups = key_groups_of(selector.columns_of(batch), self._max_parallelism)
         else:
-            keys = self._selector.keys_of_rows(batch.rows)  # type: ignore[attr-defined]
-            groups = key_groups_of_keys(keys, self._max_parallelism)
+            keys = selector.keys_of_rows(batch.rows)
+            try:
+                groups = key_groups_of_keys(keys, self._max_parallelism)
+            except KeyTypeError as error:
+                raise refused_key(selector, keys, batch.rows, error) from None
         shares = partition_indices(groups, self._max_parallelism, self._parallelism)
         for target, indices in enumerate(shares):
             if len(indices):
@@ -124,9 +133,15 @@ class ByKey:
 class Custom:
     """The channel that the user's partitioner returns: ``partition(key, channel count)``."""
 
-    def __init__(self, selector: "object", channel_count: int) -> None:
+    def __init__(self, selector: Any, channel_count: int) -> None:
         self._selector = selector
         self._channel_count = channel_count
+
+    @property
+    def label(self) -> str:
+        """The partitioner as errors name it."""
+        label: str = self._selector.label
+        return label
 
     def split(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """The records of each channel.
@@ -134,16 +149,23 @@ class Custom:
         Raises:
             UserError: The partitioner returned a channel that does not exist.
         """
-        chosen = [
-            self._selector.partition(row, self._channel_count)  # type: ignore[attr-defined]
-            for row in batch.rows
-        ]
-        if bad := next((t for t in chosen if not 0 <= t < self._channel_count), None):
+        partition, count, rows = self._selector.partition, self._channel_count, batch.rows
+        left = iter(rows)
+        try:
+            chosen = [partition(row, count) for row in left]
+        except Exception as error:
+            raise failure_at(self._selector.label, rows, left, error) from error
+        wrong = (i for i, target in enumerate(chosen) if not _is_channel(target, count))
+        if (bad := next(wrong, None)) is not None:
             raise UserError(
-                f"the custom partitioner returned {bad}; it must return a number from 0 to "
-                f"{self._channel_count - 1}"
+                f"{self._selector.label} sends the record {short_repr(rows[bad])} to the subtask "
+                f"{short_repr(chosen[bad])}; it must return an int from 0 to {count - 1}"
             )
         return _by_target(batch, np.array(chosen, dtype=np.int64))
+
+
+def _is_channel(target: Any, count: int) -> bool:
+    return isinstance(target, Integral) and 0 <= int(target) < count
 
 
 def _by_target(batch: Batch, targets: "np.typing.NDArray[np.int64]") -> Iterator[tuple[int, Batch]]:

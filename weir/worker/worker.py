@@ -7,7 +7,6 @@ A subtask that raises ends the attempt: the worker reports it and stops working,
 it would process now is replayed by the next attempt anyway.
 """
 
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from weir.protocol.messages import (
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
 from weir.worker.brief_slices import BriefSlices
+from weir.worker.failure_text import failure_text
 from weir.worker.gates import OutputGate
 from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports, interval_ns
 from weir.worker.ports import (
@@ -287,7 +287,7 @@ class Worker:
         if self._failed:
             return
         self._failed = True
-        cause = "".join(traceback.format_exception(error))
+        cause = failure_text(error)
         details = details or {}
         if isinstance(error, UserError):  # The same records would meet the same error for ever.
             details = {**details, "restarts_help": False}

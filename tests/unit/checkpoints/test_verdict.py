@@ -744,6 +744,11 @@ def test_the_users_innermost_frame_is_where_a_call_stands() -> None:
     assert where("no frames") is None
 
 
+def test_the_error_of_an_operator_is_the_line_that_names_it() -> None:
+    told = "'Map' (job.py:9) made the record 1, which does not fit its declared type"
+    assert error(f"{told}\nTraceback (most recent call last):\nweir.errors.SchemaError") == told
+
+
 def test_the_error_of_a_traceback_is_its_last_word() -> None:
     assert error(NO_SPACE.partition(": ")[2]) == "OSError: [Errno 28] No space left on device"
     assert error("the disk said no\nand more") == "the disk said no"

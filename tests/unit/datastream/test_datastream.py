@@ -404,7 +404,7 @@ def test_flink_keys_set_what_they_name() -> None:
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(ConfigError, match=r"nearest one is execution\.checkpointing\.interval"):
+    with pytest.raises(ConfigError, match=r"did you mean execution\.checkpointing\.interval"):
         environment().configure(Configuration({"execution.checkpointing.intervall": "1 s"}))
 
 

@@ -13,6 +13,10 @@ TRACEBACK = "Traceback (most recent call last):\n  File 'v2.py', line 9\nKeyErro
         ("", ""),
         ("4 of 64 slots registered", "4 of 64 slots registered"),
         (f"map-0 failed\n{TRACEBACK}", "map-0 failed: KeyError: 'night'"),
+        (
+            f"map-0 failed\n'Map' (v2.py:9) failed on the record 7: KeyError: 'night'\n{TRACEBACK}",
+            "map-0 failed: 'Map' (v2.py:9) failed on the record 7: KeyError: 'night'",
+        ),
         (TRACEBACK, "KeyError: 'night'"),
         ("the driver died\nits log ends:\nbye", "the driver died"),
     ],

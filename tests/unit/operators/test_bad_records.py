@@ -446,5 +446,5 @@ def test_a_key_function_that_raises_fails_with_any_policy() -> None:
     harness = tolerant(
         partial(KeyedMapOperator, FunctionKeySelector(lambda x: 10 // x), StatefulMap()), keyed=True
     )
-    with pytest.raises(SubtaskError, match="the key function of key_by failed on the record 0"):
+    with pytest.raises(SubtaskError, match="the function of key_by failed on the record 0"):
         harness.rows([5, 0])

@@ -352,8 +352,9 @@ def test_a_record_that_does_not_fit_names_operator_line_field_and_value() -> Non
     result = run_captured(build)
     assert result.status is JobStatus.FAILED
     assert re.search(
-        r"SchemaError: 'Map' \(test_hand_over\.py:\d+\) made the record \(2, '1'\), which does not "
-        r"fit its declared type: field total: '1' of type str does not fit INT",
+        r"^collection-source-1-0 failed\n'Map' \(test_hand_over\.py:\d+\) made the record "
+        r"\(2, '1'\), which does not fit its declared type: field total: '1' of type str does not "
+        r"fit INT",
         result.cause,
     )
 

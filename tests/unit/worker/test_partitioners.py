@@ -103,6 +103,8 @@ def test_a_key_without_an_encoding_is_refused_also_by_a_single_subtask() -> None
 class Modulo:
     """A user's partitioner."""
 
+    label = "partition_custom (pipeline.py:3)"
+
     def partition(self, row: int, channels: int) -> int:
         return row
 
@@ -113,7 +115,7 @@ def test_a_custom_partitioner_chooses_the_channel() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 3])
 def test_a_custom_partitioner_that_names_no_channel_is_told_the_bounds(wrong: int) -> None:
-    with pytest.raises(UserError, match=rf"returned {wrong}; .* from 0 to 2"):
+    with pytest.raises(UserError, match=rf"record {wrong} to the subtask {wrong}; .* from 0 to 2"):
         shares(Custom(Modulo(), 3), [0, wrong])
 
 

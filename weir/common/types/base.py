@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from weir.errors import SchemaError
+
 Copier: TypeAlias = Callable[[Any], Any]
 Normaliser: TypeAlias = Callable[[Any], Any]
 Wire: TypeAlias = str | list[Any]  # JSON: a name, or a name and its arguments.
@@ -78,6 +80,19 @@ class TypeInformation(ABC):
     def __str__(self) -> str:
         wire = self.to_wire()
         return wire if isinstance(wire, str) else json.dumps(wire)
+
+
+def check_is_type(given: Any) -> None:
+    """Check that a part of a type is a type.
+
+    Raises:
+        SchemaError: It is not; the message says how to write one.
+    """
+    if not isinstance(given, TypeInformation):
+        name = getattr(given, "__name__", None) or shown(given)
+        raise SchemaError(
+            f"{name} is no type; write Types.STRING(), Types.LONG() and so on, with parentheses"
+        )
 
 
 def shown(value: Any) -> str:

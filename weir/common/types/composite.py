@@ -10,7 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.common.row import Row, row_class, rows_of
-from weir.common.types.base import Copier, Normaliser, TypeInformation, Wire, shown
+from weir.common.types.base import (
+    Copier,
+    Normaliser,
+    TypeInformation,
+    Wire,
+    check_is_type,
+    shown,
+)
 from weir.errors import SchemaError
 
 
@@ -28,9 +35,12 @@ class RowTypeInfo(TypeInformation):
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
+        for kind in self.field_types:
+            check_is_type(kind)
         if self.names is not None and len(self.names) != len(self.field_types):
             raise SchemaError(
-                f"{len(self.names)} field names for {len(self.field_types)} field types"
+                f"{len(self.names)} field names ({', '.join(map(str, self.names))}) for "
+                f"{len(self.field_types)} field types; give each field a name and a type"
             )
         if self.names is not None and len(set(self.names)) != len(self.names):
             raise SchemaError(f"field names repeat: {', '.join(self.names)}")
@@ -166,7 +176,8 @@ class RowTypeInfo(TypeInformation):
             raise SchemaError(f"{shown(value)} of type {type(value).__name__} is no row")
         if len(value) != len(self.field_types):
             raise SchemaError(
-                f"{shown(value)} has {len(value)} fields instead of {len(self.field_types)}"
+                f"{shown(value)} has {len(value)} fields instead of the {len(self.field_types)} "
+                f"of its type{self._listed}"
             )
         if names is None or self.names is None or names == self.names:
             return tuple(value)
@@ -175,6 +186,10 @@ class RowTypeInfo(TypeInformation):
             if name not in by_name:
                 raise SchemaError(f"{shown(value)} has no field {name}; it has {', '.join(names)}")
         return [by_name[name] for name in self.names]
+
+    @property
+    def _listed(self) -> str:
+        return f" ({', '.join(self.names)})" if self.names else ""
 
     def _by_name(self, value: Mapping[Any, Any]) -> list[Any]:
         """The fields of a dict; None for those that it leaves out."""
@@ -194,6 +209,9 @@ class ListTypeInfo(TypeInformation):
 
     element_type: TypeInformation
     name: str = "LIST"
+
+    def __post_init__(self) -> None:
+        check_is_type(self.element_type)
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -257,6 +275,10 @@ class MapTypeInfo(TypeInformation):
 
     key_type: TypeInformation
     value_type: TypeInformation
+
+    def __post_init__(self) -> None:
+        check_is_type(self.key_type)
+        check_is_type(self.value_type)
 
     @property
     def arrow_type(self) -> pa.DataType:

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import quote
 
-from weir.errors import CorruptStateError, UserError
+from weir.errors import ConfigError, CorruptStateError, UserError
 from weir.fault_points import reach
 from weir.ids import AttemptNumber, CheckpointId
 from weir.operators.base import Operator, OperatorContext
@@ -78,9 +78,18 @@ P = TypeVar("P", bound=PartFile)
 
 
 class DirectorySink(Sink):
-    """A sink that commits files to a directory."""
+    """A sink that commits files to a directory.
+
+    Raises:
+        ConfigError: There is a file at the path.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if os.path.isfile(path):
+            raise ConfigError(
+                f"{os.fspath(path)} is a file; {type(self).__name__} writes a directory of files: "
+                "give it the path of one, which need not exist"
+            )
         self.path = os.path.abspath(path)  # Executors have working directories of their own.
 
     @property

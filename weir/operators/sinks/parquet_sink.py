@@ -37,7 +37,7 @@ class ParquetSink(DirectorySink):
     a directory that already holds files of its operator: it could not tell them from its own.
 
     Raises:
-        ConfigError: ``rows_per_file`` is less than 1.
+        ConfigError: ``rows_per_file`` is less than 1, or ``path`` is a file.
     """
 
     def __init__(

@@ -11,11 +11,12 @@ import pyarrow as pa
 from weir.common.batch import Batch
 from weir.common.column_types import fit_columns
 from weir.common.ownership import IMMUTABLE, own
+from weir.common.signatures import mismatch
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import ConfigError, SchemaError, SourceChangedError, WeirError
 from weir.operators.hand_over import keeps_nothing
 from weir.operators.sources.split_source import Source, SplitReader
-from weir.operators.user_code import failure_in
+from weir.operators.user_code import failure_in, short_repr
 
 
 class CollectionSource(Source):
@@ -32,7 +33,9 @@ class CollectionSource(Source):
         rows_per_second: float | None = None,
     ) -> None:
         super().__init__(rows_per_second)
-        self.rows = list(rows) if type_info is None else type_info.normalise_all(list(rows))
+        self.rows = list(rows)
+        if type_info is not None:
+            self.rows = _normal(self.rows, type_info)
         self.type_info = type_info
 
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
@@ -45,6 +48,27 @@ class CollectionSource(Source):
                 f"has {len(self.rows)} now; restore with the same collection, or start afresh"
             )
         return _CollectionReader(self.rows, self.type_info, position or 0)
+
+
+def _normal(rows: list[Any], kind: TypeInformation) -> list[Any]:
+    """The records as the declared type gives them back.
+
+    Raises:
+        SchemaError: One does not fit; the message names it and its place.
+    """
+    try:
+        return kind.normalise_all(rows)
+    except SchemaError:
+        normalise = kind.normaliser()
+        for number, row in enumerate(rows, 1):
+            try:
+                normalise(row)
+            except SchemaError as error:
+                raise SchemaError(
+                    f"record {number} of the collection, {short_repr(row)}, does not fit its "
+                    f"type: {error}"
+                ) from None
+        raise
 
 
 class _CollectionReader(SplitReader):
@@ -72,6 +96,8 @@ class NumberSequenceSource(Source):
 
     def __init__(self, start: int, end: int, *, rows_per_second: float | None = None) -> None:
         super().__init__(rows_per_second)
+        if not isinstance(start, int) or not isinstance(end, int):
+            raise ConfigError(f"a number sequence has whole numbers, not {start!r} and {end!r}")
         if end < start:
             raise ConfigError(f"the sequence ends at {end}, before its start {start}")
         self.start = start
@@ -129,6 +155,11 @@ class DataGeneratorSource(Source):
         super().__init__(rows_per_second)
         if count is not None and count < 0:
             raise ConfigError(f"count is {count}; it cannot be negative, and None never ends")
+        if not callable(function) or (takes := mismatch(function, 1)) is not None:
+            got = f"{function!r}" if not callable(function) else f"one that takes {takes}"
+            raise ConfigError(
+                f"DataGeneratorSource takes a function of one index, not {got}: lambda index: ..."
+            )
         self.function = function
         self.count = count
         self.vectorised = vectorised

@@ -121,7 +121,7 @@ class WindowCombineOperator(CombineOperator):
     def group_columns(self, batch: Batch) -> tuple[list[pa.Array], list[str]]:
         """The key columns and the start of the window."""
         columns, names = super().group_columns(batch)
-        starts = self._windows.starts_of(event_times(batch, self.ctx.name))
+        starts = self._windows.starts_of(event_times(batch, self.ctx.label))
         return [*columns, pa.array(starts)], [*names, WINDOW_START]
 
     def kept_apart(self, batch: Batch, columns: list[pa.Array]) -> list[pa.Array]:
@@ -300,7 +300,7 @@ class WindowAggregateOperator(Operator):
             starts = columns.column(WINDOW_START).to_numpy()
             return columns, starts, int(columns.schema.metadata[SIZE_MS])
         if self._windows.is_event_time:
-            starts = self._windows.starts_of(event_times(batch, self.ctx.name))
+            starts = self._windows.starts_of(event_times(batch, self.ctx.label))
         else:
             start = self._windows.start_of(self.ctx.clock.now_ms())
             starts = np.full(len(batch), start, np.int64)
@@ -521,7 +521,7 @@ class _Firing:
     next_row: int = 0
 
 
-def event_times(batch: Batch, name: str) -> npt.NDArray[np.int64]:
+def event_times(batch: Batch, label: str) -> npt.NDArray[np.int64]:
     """The event times of a batch.
 
     Raises:
@@ -529,7 +529,7 @@ def event_times(batch: Batch, name: str) -> npt.NDArray[np.int64]:
     """
     if batch.timestamps is None:
         raise SchemaError(
-            f"{name!r} groups records by event time, but they have none; call "
+            f"{label} groups records by event time, but they have none; call "
             "assign_timestamps_and_watermarks before key_by, with a timestamp assigner or column"
         )
     return batch.timestamps

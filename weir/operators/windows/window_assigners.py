@@ -80,10 +80,12 @@ class TumblingProcessingTimeWindows:
 
 def _tumbling(size: Length, offset: Length, *, is_event_time: bool) -> TumblingWindows:
     size_ms, offset_ms = milliseconds_of(size), milliseconds_of(offset)
-    if size_ms < 1 or abs(offset_ms) >= size_ms:
+    if size_ms < 1:
+        raise GraphError(f"a window of {size_ms} ms: its size must be positive")
+    if abs(offset_ms) >= size_ms:
         raise GraphError(
-            f"a window of {size_ms} ms with an offset of {offset_ms} ms: the size must be positive "
-            "and the offset smaller than it"
+            f"a window of {size_ms} ms with an offset of {offset_ms} ms: the offset must be "
+            "smaller than the size"
         )
     return TumblingWindows(size_ms, offset_ms, is_event_time)
 

@@ -118,7 +118,7 @@ class WindowOperator(TimerOperator):
         rows = batch.rows
         by_event_time = self._windows.is_event_time
         if by_event_time:
-            starts = self._windows.starts_of(event_times(batch, self.ctx.name)).tolist()
+            starts = self._windows.starts_of(event_times(batch, self.ctx.label)).tolist()
         else:
             starts = [self._windows.start_of(self.ctx.clock.now_ms())] * len(rows)
         size_ms, lateness_ms = self._windows.size_ms, self._lateness_ms

@@ -1,0 +1,49 @@
+"""The places, streams and results of a notebook."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from weir.datastream import JobExecutionResult, StreamExecutionEnvironment
+from weir.ids import JobId
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which IPython compiled cell 3 under a name of its own."""
+    ipython = ModuleType("IPython")
+    compiled = SimpleNamespace(_filename_map={"/tmp/ipykernel_7/90210.py": 3})
+    shell = SimpleNamespace(
+        compile=compiled, custom_exceptions=(), set_custom_exc=lambda kinds, handler: None
+    )
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+
+
+def test_an_operator_of_a_cell_is_named_by_the_cell(notebook: None) -> None:
+    names = {
+        "env": StreamExecutionEnvironment.get_execution_environment(),
+        "__name__": "__main__",
+    }
+    code = "numbers = env.from_collection([1])\ndoubled = numbers.map(lambda n: 2 * n)"
+    exec(compile(code, "/tmp/ipykernel_7/90210.py", "exec"), names)
+    assert repr(names["doubled"]) == "<DataStream of 'Map' (cell 3:2)>"
+
+
+def test_a_stream_shows_the_way_of_its_records() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([1]).map(lambda n: n).name("<b>").key_by(lambda n: n)
+    shown = stream._repr_html_()
+    assert shown.startswith("<code>KeyedStream</code> &#x27;Collection Source&#x27; (test_noteb")
+    assert "→ &#x27;&lt;b&gt;&#x27; (test_notebooks.py:" in shown
+
+
+def test_a_result_shows_its_job_in_a_table() -> None:
+    result = JobExecutionResult(
+        job_id=JobId("count-1"), name="a <count>", net_runtime_ms=1_234, collected=(1, 2)
+    )
+    assert result._repr_html_() == (
+        "<table><caption>a &lt;count&gt;</caption><tr><th>job</th><td>count-1</td></tr>"
+        "<tr><th>ran</th><td>1.2 s</td></tr><tr><th>collected</th><td>2 records</td></tr></table>"
+    )

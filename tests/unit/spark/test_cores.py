@@ -1,0 +1,38 @@
+import pytest
+
+from weir.errors import SlotError
+from weir.spark.cores import check_cores, cores_of
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[3]", 3),
+        ("local[3,1000]", 3),
+        ("local-cluster[2, 3, 1024]", 6),
+        ("spark://host:7077", None),
+        ("yarn", None),
+    ],
+)
+def test_the_cores_of_a_master_are_read_off_its_name(master: str, cores: int | None) -> None:
+    assert cores_of(master) == cores
+
+
+def test_all_cores_of_the_machine_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert cores_of("local[*]") == 7
+
+
+def test_a_job_with_more_slots_than_cores_is_refused_with_both_numbers() -> None:
+    with pytest.raises(SlotError) as refused:
+        check_cores("local[2,1000]", 3)
+    assert str(refused.value) == (
+        "the job needs 3 slots, one for each subtask of its widest operator, and local[2] runs 2 "
+        "tasks at a time: start it with --master local[3], or lower the parallelism to 2"
+    )
+
+
+@pytest.mark.parametrize("master", ["local[3]", "local[4]", "spark://host:7077"])
+def test_a_job_that_fits_or_whose_cores_are_unknown_passes(master: str) -> None:
+    check_cores(master, 3)

@@ -1,0 +1,1 @@
+"""Wrong programs as beginners write them, with the messages that they get."""
