@@ -23,17 +23,17 @@ from weir.config import CheckpointConfig as CheckpointSettings
 from weir.config import CheckpointingMode, JobConfig, RestartConfig
 from weir.datastream import execution
 from weir.datastream.checkpoint_config import CheckpointConfig
-from weir.datastream.checks import check_parallelism, check_type
+from weir.datastream.checks.arguments import check_parallelism, check_type
+from weir.datastream.checks.inputs import check_source, elements_of
+from weir.datastream.checks.remarks import remarks
+from weir.datastream.checks.uncaught import fold_tracebacks
 from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.execution_mode import RuntimeExecutionMode
-from weir.datastream.inputs import check_source, elements_of
 from weir.datastream.options import read_options
-from weir.datastream.remarks import remarks
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
-from weir.datastream.uncaught import fold_tracebacks
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.bad_records import FAIL, make_policy

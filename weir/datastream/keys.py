@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weir.common.typeinfo import TypeInformation
-from weir.datastream.checks import check_function, check_type
+from weir.datastream.checks.arguments import check_function, check_type
 from weir.errors import GraphError
 from weir.operators.functions import KeySelector, Partitioner
 from weir.operators.keys import ColumnKeySelector, FunctionKeySelector

@@ -1,9 +1,9 @@
 """``DataStreamSink``: the end of a stream, as ``print`` and ``sink_to`` return it."""
 
-from typing import Any, Self
+from typing import Self
 
-from weir.datastream.checks import check_parallelism, check_text
-from weir.datastream.other_names import OtherNames
+from weir.datastream.checks.arguments import check_parallelism, check_text
+from weir.datastream.checks.other_names import OtherNames
 from weir.datastream.transformation import Transformation
 from weir.graph.logical import Chaining
 

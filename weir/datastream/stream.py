@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import pyarrow.compute as pc
 
-from weir.common.abstract import check_complete
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
-from weir.datastream.checks import (
+from weir.datastream.checks.arguments import (
     check_count,
     check_function,
     check_kind,
@@ -27,17 +26,17 @@ from weir.datastream.checks import (
     check_type,
     column_names,
 )
-from weir.datastream.closeable_iterator import CloseableIterator
-from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
-from weir.datastream.html import stream_html
-from weir.datastream.inputs import (
+from weir.datastream.checks.inputs import (
     check_no_broadcast_state,
     check_sink,
     check_strategy,
     check_stream,
 )
+from weir.datastream.checks.other_names import OtherNames
+from weir.datastream.closeable_iterator import CloseableIterator
+from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
+from weir.datastream.html import stream_html
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
-from weir.datastream.other_names import OtherNames
 from weir.datastream.sink import DataStreamSink
 from weir.datastream.transformation import (
     Always,

@@ -143,7 +143,11 @@ def test_nan_comes_back() -> None:
         (Types.MAP(Types.STRING(), Types.INT()), {None: 1}, "None cannot be a key"),
         (Types.MAP(Types.STRING(), Types.INT()), [1], "no dict"),
         (Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.INT()]), (1, "x"), "field b: 'x'"),
-        (Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.INT()]), (1,), "1 fields instead of the 2 of its type"),
+        (
+            Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.INT()]),
+            (1,),
+            "1 fields instead of the 2 of its type",
+        ),
         (Types.ROW_NAMED(["a"], [Types.INT()]), Row(z=1), "no field a; it has z"),
         (Types.ROW([Types.INT()]), 1, "no row"),
         (Types.TUPLE([Types.LIST(Types.INT())]), ([1.5],), "field f0: element: 1.5"),

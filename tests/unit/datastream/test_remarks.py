@@ -10,7 +10,7 @@ from weir.datastream import (
     ProcessFunction,
     StreamExecutionEnvironment,
 )
-from weir.datastream.remarks import remarks
+from weir.datastream.checks.remarks import remarks
 
 LATE = OutputTag("late")
 tags = ModuleType("tags")

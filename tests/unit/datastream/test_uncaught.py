@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from weir.datastream import uncaught
-from weir.datastream.uncaught import fold_tracebacks
+from weir.datastream.checks.uncaught import fold_tracebacks
 from weir.errors import GraphError
 
 
