@@ -103,6 +103,11 @@ class InputGates:
         """Whether restored records are left, which come before all that is delivered."""
         return bool(self._backlog)
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether ``poll`` may return an element."""
+        return bool(self._turn or self._backlog)
+
     def restore(self, gate_index: int, records: Iterable[Records]) -> None:
         """Put records that were under way on a gate behind those that were restored before."""
         first = self.gates[gate_index][0]  # Which of its channels they came on says nothing more.

@@ -208,6 +208,11 @@ class InFlight:
         snapshot.waiting = []
         self._complete_if_whole()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the barrier of a snapshot waits at an output."""
+        return self._open is not None and bool(self._open.waiting)
+
     def look_at_outputs(self) -> None:
         """Complete the snapshot if its barrier has left the last output that it waited at."""
         snapshot = self._open

@@ -1,9 +1,9 @@
 """The ready queue of a worker: the subtasks that have work, and the timers of those that wait.
 
 A subtask enters when an element arrives for it, when credit comes back for its output, when a
-command was carried out on it, and when its next timer is due. Taken out it does one slice, and
-enters again, behind all others, as long as it worked. So a subtask waits for one slice of each
-other one at most, and one without work costs nothing, however many of them a slot holds.
+command that was carried out on it left it work, and when its next timer is due. Taken out it does
+one slice, and enters again, behind all others, unless it rests. So a subtask waits for one slice of
+each other one at most, and one without work costs nothing, however many of them a slot holds.
 
 Timers are in one heap. A subtask has one entry there, which may be earlier than its timer: a timer
 that moves on with every record (the idle timeout of a watermark) changes no entry. An entry that

@@ -214,7 +214,7 @@ class Subtask:
             Exception: Raised by user code; the attempt cannot go on.
         """
         self._in_flight.look_at_outputs()
-        if self._time_out_alignments():
+        if self.alignment.has_timers and self._time_out_alignments():
             return Progress.WORKED
         if self._is_held:
             return Progress.BACK_PRESSURED
@@ -225,7 +225,7 @@ class Subtask:
         if self._input_done:
             self._finish()
             return Progress.WORKED
-        if self._fire_timers():
+        if self._timed and self._fire_timers():
             return Progress.WORKED
         if self._is_draining:
             self._end_input()
@@ -235,8 +235,32 @@ class Subtask:
         return self._poll_inputs(is_brief)
 
     @property
+    def rests(self) -> bool:
+        """Whether the next step has no work, unless an element, credit or a command comes before.
+
+        Beside its timers, which wake it. It may be False where there is none, never True where
+        there is some.
+        """
+        return (
+            self._source is None  # A source is asked.
+            and self.status is SubtaskStatus.RUNNING
+            and not (self._input_done or self.inputs.has_queued or self._is_held)
+            and not (self._in_flight.is_waiting or self._has_pending)
+        )
+
+    @property
+    def _has_pending(self) -> bool:
+        for operator, _ in self._pending_slices:  # noqa: SIM110 - a generator costs more.
+            if operator.has_pending:
+                return True
+        return False
+
+    @property
     def _is_held(self) -> bool:
-        return any(gate.has_overdraft for gate in self.outputs)
+        for gate in self.outputs:  # noqa: SIM110 - the same; asked several times a step.
+            if gate.has_overdraft:
+                return True
+        return False
 
     def _advance(self, is_brief: bool) -> bool:
         """Do a slice of pending work; returns whether there was any."""
@@ -254,7 +278,7 @@ class Subtask:
         if self.status is not SubtaskStatus.RUNNING:
             return None
         due_ms = self.alignment.next_timeout_ms()
-        if self._suspended_by is None and not self._is_held:
+        if self._timed and self._suspended_by is None and not self._is_held:
             for operator in self._timed:
                 timer_ms = operator.next_timer_ms()
                 if timer_ms is not None and (due_ms is None or timer_ms < due_ms):
@@ -389,7 +413,7 @@ class Subtask:
             # Though checkpointing may be off, the drain's savepoint confirms the final output.
             operator.ctx.checkpointing = self._stays
             operator.finish()
-            if any(one.has_pending for one, _ in self._pending_slices):
+            if self._has_pending:
                 return
         for gate in self.outputs:
             gate.broadcast(EndOfInput())
