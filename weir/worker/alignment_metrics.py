@@ -220,7 +220,10 @@ class AlignmentClock:
             gate_index=index,
             upstream=self._upstream[index],
             arrived_ms=tuple(
-                [(arrived_ns[c.id] - first_ns) / 1e6 if c.id in arrived_ns else None for c in channels]
+                [
+                    (arrived_ns[c.id] - first_ns) / 1e6 if c.id in arrived_ns else None
+                    for c in channels
+                ]
             ),
             blocked_ms=tuple([self._blocked_ns(alignment, c.id, now_ns) / 1e6 for c in channels]),
             bytes_during=tuple([c.bytes_in - bytes_at_first[c.id] for c in channels]),

@@ -128,7 +128,7 @@ class Snapshotter:
             running.states = states
             running.release()  # Records under way may be long in coming.
 
-        if target is None and not any([freeze.parts for freeze in frozen]):
+        if target is None and not any(freeze.parts for freeze in frozen):
             # Another thread, or the inbox, would cost more than all else of such a snapshot.
             running.under_way += 1
             self._arrive(running, self._outcome(running, write), arrived)

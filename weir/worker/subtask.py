@@ -331,11 +331,15 @@ class Subtask:
         if type(element) is Records:
             self._records_in += element.count
             clock = self._clock
-            worked, started = clock.thread_ns(), clock.monotonic_ns()
+            is_measured = self._slice.is_to_measure(element.count)
+            worked, started = clock.thread_ns() if is_measured else 0, clock.monotonic_ns()
             batch = self._combined(channel, element.payload)
             self._head.on_batch(batch, self._input_indexes[channel.gate_index])
-            work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
-            self._slice.measured(element.count, work_ns, elapsed_ns)
+            elapsed_ns = clock.monotonic_ns() - started
+            if is_measured:
+                self._slice.measured(element.count, clock.thread_ns() - worked, elapsed_ns)
+            else:
+                self._slice.passed(elapsed_ns)
             channel.idle = False
         else:
             self._on_control(channel, element)

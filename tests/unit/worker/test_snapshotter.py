@@ -96,7 +96,8 @@ def test_without_state_it_is_acknowledged_at_once() -> None:
     settled: list[Call] = []
     harness.thread.put = settled.append  # type: ignore[method-assign, assignment]
     harness.write()
-    assert not (harness.thread.waiting or settled)
+    assert not harness.thread.waiting
+    assert not settled
     assert harness.reports.acknowledged == [1]
     harness.snapshotter.cancel(HEAD, ONE)  # Too late.
     assert len(harness.reports) == 1
