@@ -106,6 +106,7 @@ class CheckpointRunner:
         """
         self._job = job
         self._plan = CheckpointPlan.for_graph(job.plan)
+        self._expected = tuple(sorted(self._plan.to_acknowledge()))
         self._clock = clock
         self._emit = emit
         self._send = send
@@ -371,8 +372,7 @@ class CheckpointRunner:
 
     def _trigger(self, command: TriggerCheckpoint, now: int) -> None:
         record = self._checkpoints.trigger(command, now)
-        expected = tuple(sorted(self._plan.to_acknowledge()))
-        self._emit(CheckpointTriggered(now, record.checkpoint_id, record.kind, expected))
+        self._emit(CheckpointTriggered(now, record.checkpoint_id, record.kind, self._expected))
         self._send(command)
 
     def _completed(self, checkpoint_id: CheckpointId, now: int) -> None:

@@ -125,6 +125,7 @@ class Subtask:
         self.status = SubtaskStatus.INITIALIZING
         self.inputs = inputs
         self.outputs = outputs
+        self._label = str(chain)
         self._attempt = attempt
         self._operators = operators  # The head first, then in topological order.
         self._head = operators[0].operator
@@ -368,7 +369,7 @@ class Subtask:
             case CheckpointBarrier():
                 if element.checkpoint_id > self._snapshot_id:  # Else it has overtaken.
                     self.alignment.on_barrier(channel, element)
-                reach("barrier.arrived", subtask=str(self.chain), id=element.checkpoint_id)
+                reach("barrier.arrived", subtask=self._label, id=element.checkpoint_id)
                 self._act(self._handler.on_barrier(channel.id, element))
             case CancelCheckpoint():
                 self._act(self._handler.on_cancel(channel.id, element))
@@ -527,7 +528,7 @@ class Subtask:
     def _take_snapshot(self, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
         checkpoint_id = barrier.checkpoint_id
         started = self._clock.monotonic_ns()
-        reach("snapshot.before", subtask=str(self.chain), id=checkpoint_id)
+        reach("snapshot.before", subtask=self._label, id=checkpoint_id)
         for chained in self._operators:
             chained.operator.prepare_snapshot(checkpoint_id)
         is_running = self.status is SubtaskStatus.RUNNING
@@ -557,7 +558,7 @@ class Subtask:
                 barrier, unaligned=overtakes, records=records, watermark_ms=watermark_ms
             )
         sync_ns = self._clock.monotonic_ns() - started
-        reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id, attempt=self._attempt)
+        reach("snapshot.frozen", subtask=self._label, id=checkpoint_id, attempt=self._attempt)
         is_open = unaligned or bool(passed) or bool(waiting)
         self._snapshotter.write(
             self.chain, checkpoint_id, frozen, metrics, sync_ns, barrier.options.target,

@@ -179,6 +179,31 @@ def test_a_trigger_reaches_every_subtask_and_a_completion_too() -> None:
     assert harness.sink.calls == [("completed", 1)]
 
 
+def test_a_subtask_that_has_taken_all_it_got_takes_no_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither behind its last element, nor after a command that leaves it nothing to do."""
+    harness = WorkerHarness()
+    harness.deploy()
+    harness.run()
+    turns: list[str] = []
+    production = Subtask.step
+
+    def step(self: Subtask, *, is_brief: bool = False) -> Progress:
+        turns.append(str(self.chain))
+        return production(self, is_brief=is_brief)
+
+    monkeypatch.setattr(Subtask, "step", step)
+    for row in ("a", "b"):
+        harness.worker.handle(ElementArrived(CHANNEL, records(row)))
+    harness.run()
+    assert turns == ["sink-0", "sink-0"]
+    harness.command(TriggerCheckpoint(ATTEMPT, barrier(1), (subtask("source-0"),)))
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
+    harness.run()
+    assert turns[2:] == ["source-0"]
+
+
 @pytest.mark.parametrize("where", ["on_batch", "snapshot"])
 def test_a_subtask_that_raises_ends_the_attempt_with_its_traceback(where: str) -> None:
     harness = WorkerHarness(partial(Failing, where))
