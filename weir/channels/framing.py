@@ -97,6 +97,9 @@ class FrameType(IntEnum):
     CREDIT = 10  # From the receiver of the channel to its sender.
 
 
+_TYPES = {int(type): type for type in FrameType}
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One frame that passed all checks of its header and checksum."""
@@ -178,6 +181,8 @@ class FrameDecoder:
         """
         frames: list[Frame] = []
         view, position = memoryview(data), 0
+        if not self._header:
+            position = self._read_whole(view, frames)
         while position < len(view) or self._payload is not None:
             if self._payload is None:
                 taken = view[position : position + HEADER_BYTES - len(self._header)]
@@ -185,7 +190,7 @@ class FrameDecoder:
                 position += len(taken)
                 if len(self._header) < HEADER_BYTES:
                     break
-                self._payload = bytearray(self._read_header())
+                self._payload = bytearray(self._read_header(memoryview(self._header)))
                 self._filled = 0
             missing = len(self._payload) - self._filled
             taken = view[position : position + missing]
@@ -197,14 +202,31 @@ class FrameDecoder:
             frames.append(self._finish(self._payload))
         return frames
 
-    def _read_header(self) -> int:
-        (sealed,) = _CHECKSUM.unpack_from(self._header, _HEADER.size)
+    def _read_whole(self, view: memoryview, frames: list[Frame]) -> int:
+        """Read the frames that lie whole in ``view``, as small ones do; the place behind them."""
+        position, end = 0, len(view)
+        while (start := position + HEADER_BYTES) <= end:
+            length = self._read_header(view[position:start])
+            stop = start + length
+            if stop > end:
+                self._header += view[position:start]
+                self._payload = bytearray(length)
+                self._filled = 0
+                return start
+            payload = bytes(view[start:stop])
+            self._check(payload)
+            frames.append(Frame(self._type, self._channel, self._flags, memoryview(payload)))
+            position = stop
+        return position
+
+    def _read_header(self, header: memoryview) -> int:
+        (sealed,) = _CHECKSUM.unpack_from(header, _HEADER.size)
         magic, version, kind, flags, attempt, channel, sequence, length, checksum = (
-            _HEADER.unpack_from(self._header)
+            _HEADER.unpack_from(header)
         )
         if magic != MAGIC:
             raise ChannelError("the peer sent bytes that are no frame")
-        if sealed != zlib.crc32(memoryview(self._header)[: _HEADER.size]):
+        if sealed != zlib.crc32(header[: _HEADER.size]):
             raise ChannelError(f"a frame header that names channel {channel} is damaged")
         if version != VERSION:
             raise ChannelError(
@@ -219,19 +241,21 @@ class FrameDecoder:
             raise ChannelError(f"channel {channel}: a frame of {length} bytes, over {bound}")
         if sequence != (expected := self._next_sequence.get(channel, 0)):
             raise ChannelError(f"channel {channel}: frame {sequence} came in place of {expected}")
-        try:
-            self._type = FrameType(kind)
-        except ValueError as error:
-            raise ChannelError(f"channel {channel}: unknown frame type {kind}") from error
+        if (type := _TYPES.get(kind)) is None:
+            raise ChannelError(f"channel {channel}: unknown frame type {kind}")
+        self._type = type
         self._next_sequence[channel] = sequence + 1
         self._channel, self._flags, self._checksum = channel, flags, checksum
         return int(length)
 
-    def _finish(self, payload: bytearray) -> Frame:
+    def _check(self, payload: BytesLike) -> None:
         if zlib.crc32(payload) != self._checksum:
             raise ChannelError(
                 f"channel {self._channel}: a frame of type {self._type.name} is damaged"
             )
+
+    def _finish(self, payload: bytearray) -> Frame:
+        self._check(payload)
         self._header.clear()
         self._payload = None
         return Frame(self._type, self._channel, self._flags, memoryview(payload).toreadonly())
@@ -248,6 +272,7 @@ class ElementEncoder:
         self._schema: bytes | None = None  # The schema that was sent last.
         self._type: TypeInformation | None = None
         self._columns_schema: pa.Schema | None = None
+        self._flagged: tuple[pa.Schema, int] | None = None
 
     def encode(self, element: Element) -> list[BytesLike]:
         """The frames of the element, as buffers for ``sendmsg``.
@@ -280,13 +305,19 @@ class ElementEncoder:
             if batch.type is not None and batch.type.has_pickles and not self._pickles:
                 raise SchemaError(f"records of type {batch.type} hold pickles; {ADVICE}")
             kind = FrameType.ARROW
-            flags = _STREAM if _has_dictionaries(batch.columns.schema) else 0
+            flags = self._flags_of(batch.columns.schema)
         # Every part states the size of the whole: credit counts elements, not frames.
         *firsts, last = self._parts(batch, flags, records.size)
         buffers = self._encode_schema(batch)
         for part in firsts:
             buffers += self._frames.encode(kind, self._channel, part, flags | _MORE)
         return buffers + self._frames.encode(kind, self._channel, last, flags)
+
+    def _flags_of(self, schema: pa.Schema) -> int:
+        """The flags of columns with this schema, mostly that of those before them."""
+        if self._flagged is None or schema != self._flagged[0]:
+            self._flagged = schema, _STREAM if _has_dictionaries(schema) else 0
+        return self._flagged[1]
 
     def _encode_schema(self, batch: Batch) -> list[BytesLike]:
         columns_schema = batch.columns.schema if batch.is_columnar else self._columns_schema
@@ -395,6 +426,8 @@ class ElementDecoder:
             return None
         parts, self._parts = self._parts, []
         whole = parts[0] if len(parts) == 1 else concat(parts)
+        if whole.is_columnar:
+            whole.know_size(size)
         return Records(whole, len(whole), size)
 
     def _read_watermarks(self, data: memoryview, count: int) -> tuple[Watermarks, memoryview]:

@@ -127,6 +127,10 @@ class Batch:
                 self._size = _pickled_size(sample) * len(self._rows) // max(1, len(sample))
         return self._size
 
+    def know_size(self, size: int) -> None:
+        """The size is known: Arrow takes as long to add it up as to send a small batch."""
+        self._size = size
+
     def slice(self, start: int, stop: int) -> "Batch":
         """Records ``start`` to ``stop`` (excluded), without copying columns."""
         part = Batch(
@@ -151,6 +155,7 @@ class Batch:
             watermarks=watermarks,
         )
         made.is_columnar = self.is_columnar
+        made._size = self._size
         return made
 
     def cut(self) -> "Iterator[tuple[Batch, int | None]]":

@@ -10,6 +10,8 @@ checkpoint storage is the truth: a new driver of the job starts from the checkpo
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TypeAlias, assert_never
 
 from weir.common.clock import Clock
@@ -71,6 +73,7 @@ from weir.storage.catalog import OpenStore
 from weir.storage.store import CheckpointStore, store_for
 
 Answered: TypeAlias = Callable[[CompletedCheckpoint | None, str], None]
+_subject = attrgetter("attempt", "checkpoint_id")  # Of an acknowledgement.
 
 
 class CheckpointRunner:
@@ -103,6 +106,7 @@ class CheckpointRunner:
         """
         self._job = job
         self._plan = CheckpointPlan.for_graph(job.plan)
+        self._expected = tuple(sorted(self._plan.to_acknowledge()))
         self._clock = clock
         self._emit = emit
         self._send = send
@@ -220,16 +224,26 @@ class CheckpointRunner:
             self._files.record_over(self._fence.attempt)
         end()
 
-    def on_report(self, report: Acknowledged | Declined) -> None:
-        """A chain acknowledged or declined.
+    def on_acknowledged(self, *acks: Acknowledged) -> None:
+        """Chains acknowledged; those of one checkpoint that came together are counted together.
+
+        Raises:
+            ProtocolError: No correct worker sends one of them.
+        """
+        for (attempt, checkpoint_id), several in groupby(acks, _subject):
+            together = tuple(several)
+            record = self._checkpoints.get(checkpoint_id)
+            if record is not None and attempt == record.attempt:
+                for ack in together:
+                    record.file(ack.operators)
+            self._execute_all(self._coordination.acknowledge(together))
+
+    def on_declined(self, report: Declined) -> None:
+        """A chain declined.
 
         Raises:
             ProtocolError: No correct worker sends this report.
         """
-        if isinstance(report, Acknowledged):
-            record = self._checkpoints.get(report.checkpoint_id)
-            if record is not None and report.attempt == record.attempt:
-                record.file(report.operators)
         self._step(report)
 
     def on_command(self, command: CoordinatorCommand) -> None:
@@ -358,8 +372,7 @@ class CheckpointRunner:
 
     def _trigger(self, command: TriggerCheckpoint, now: int) -> None:
         record = self._checkpoints.trigger(command, now)
-        expected = tuple(sorted(self._plan.to_acknowledge()))
-        self._emit(CheckpointTriggered(now, record.checkpoint_id, record.kind, expected))
+        self._emit(CheckpointTriggered(now, record.checkpoint_id, record.kind, self._expected))
         self._send(command)
 
     def _completed(self, checkpoint_id: CheckpointId, now: int) -> None:

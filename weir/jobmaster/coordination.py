@@ -12,11 +12,18 @@ from typing import Protocol, TypeAlias
 
 from weir.common.clock import Clock
 from weir.config import CheckpointConfig
+from weir.errors import ProtocolError
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol import coordinator
 from weir.protocol.coordinator import CoordinatorState
 from weir.protocol.lifecycle import FailureReason
-from weir.protocol.messages import CheckpointAborted, CoordinatorCommand, CoordinatorEvent, Tick
+from weir.protocol.messages import (
+    Acknowledged,
+    CheckpointAborted,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    Tick,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,13 @@ class Coordination(Protocol):
             ProtocolError: A report that no correct worker sends.
         """
 
+    def acknowledge(self, acks: Sequence[Acknowledged]) -> Sequence[RunnerCommand]:
+        """Take acknowledgements of one attempt's checkpoint in; the commands to execute, in order.
+
+        Raises:
+            ProtocolError: No correct worker sends one of them.
+        """
+
     def next_due_ms(self) -> int | None:
         """The time at which a ``Tick`` is due next; None: not before another event."""
 
@@ -78,6 +92,15 @@ class LocalCoordination:
         step = coordinator.step(self.state, event, now)
         self.state = step.state
         return step.commands
+
+    def acknowledge(self, acks: Sequence[Acknowledged]) -> Sequence[RunnerCommand]:
+        """Fold acknowledgements in, at once; where one is refused, none of them."""
+        tally = coordinator.acknowledge(self.state, acks, self._clock.now_ms())
+        for result in tally.results:
+            if isinstance(result, ProtocolError):
+                raise result
+        self.state = tally.step.state
+        return tally.step.commands
 
     def next_due_ms(self) -> int | None:
         """The time at which the coordinator needs its next ``Tick``."""

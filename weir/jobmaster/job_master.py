@@ -19,7 +19,8 @@ the truth.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from itertools import groupby
+from typing import Any, TypeAlias
 
 from weir.common.clock import Clock
 from weir.config import JobConfig
@@ -514,14 +515,28 @@ class JobMaster:
 
     # A running attempt.
 
-    def on_worker(self, slot_index: int, report: Report | WorkerReport) -> None:
-        """A worker process reports."""
+    def on_worker(self, slot_index: int, *reports: Report | WorkerReport) -> None:
+        """A worker process reports; acknowledgements that came together are counted together."""
+        for cls, several in groupby(reports, type):
+            if cls is Acknowledged:
+                self._acknowledged(several)
+            else:
+                for report in several:
+                    self._reported(slot_index, report)
+
+    def _acknowledged(self, acks: Iterable[Any]) -> None:
+        current = [ack for ack in acks if ack.attempt == self._attempt.number]
+        for ack in current:
+            self._emit(ack)  # The coordinator posts it.
+        self._checkpoints.on_acknowledged(*current)
+
+    def _reported(self, slot_index: int, report: Report | WorkerReport) -> None:
         if report.attempt != self._attempt.number:
             return  # A worker of an older attempt that was not told to stop yet.
         match report:
-            case Acknowledged() | Declined():
+            case Declined():
                 self._emit(report)  # The coordinator posts it.
-                self._checkpoints.on_report(report)
+                self._checkpoints.on_declined(report)
             case WorkerReady():
                 now = self._clock.now_ms()
                 self._workers.ready(slot_index, report, now)

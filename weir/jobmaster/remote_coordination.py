@@ -110,8 +110,7 @@ class RemoteCoordination:
             case Tick():
                 return self._look()
             case Acknowledged():
-                self._acknowledge(event)
-                return ()
+                return self.acknowledge((event,))
             case Declined():
                 self._check(event)
             case CheckpointingStarted(attempt, plan):
@@ -196,12 +195,15 @@ class RemoteCoordination:
                 self._control.post(self._final)
         return commands
 
-    def _acknowledge(self, ack: Acknowledged) -> None:
-        self._check(ack)
-        known = self._under_way.get(ack.checkpoint_id)
-        if known is not None and ack.attempt == self._attempt:
-            known.missing.difference_update(part.subtask for part in ack.operators)
-        self._control.post(_without_inline_state(ack))
+    def acknowledge(self, acks: Sequence[Acknowledged]) -> Sequence[RunnerCommand]:
+        """Post acknowledgements, and strike their chains off those still missing."""
+        for ack in acks:
+            self._check(ack)
+            known = self._under_way.get(ack.checkpoint_id)
+            if known is not None and ack.attempt == self._attempt:
+                known.missing.difference_update(part.subtask for part in ack.operators)
+            self._control.post(_without_inline_state(ack))
+        return ()
 
     def _check(self, report: Acknowledged | Declined) -> None:
         """Refuse a report that the coordinator would refuse: there it would end this driver."""

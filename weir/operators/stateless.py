@@ -436,6 +436,8 @@ class MapBatchesOperator(FunctionOperator):
                 "changes the number of rows belongs in filter_batches or flat_map_batches"
             )
         made = declared(self.ctx, mapped, self._output_type, batch.timestamps)
+        if batch.is_columnar and made.columns is batch.columns:
+            made.know_size(batch.size)  # The function only looked at them.
         self.ctx.output.emit(made.marked(batch.watermarks))
 
     def _given(self, batch: Batch) -> pa.RecordBatch:

@@ -374,7 +374,8 @@ class AlignedBarrierHandler(InputLedger):
 
     def _settle(self, checkpoint_id: CheckpointId) -> None:
         self._settled_id = checkpoint_id
-        self._given_up = {given_up for given_up in self._given_up if given_up > checkpoint_id}
+        if self._given_up:
+            self._given_up = {given_up for given_up in self._given_up if given_up > checkpoint_id}
 
 
 class _Counted(Enum):

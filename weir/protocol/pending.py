@@ -87,7 +87,7 @@ class PlannedChain:
         return len(self.upstream)
 
 
-@dataclass(frozen=True)  # No slots: the index is made once.
+@dataclass(frozen=True)  # No slots: what is asked for at every checkpoint is made once.
 class CheckpointPlan:
     """The entry points of barriers in one attempt, and the subtasks that must acknowledge them."""
 
@@ -157,6 +157,10 @@ class CheckpointPlan:
 
     def to_acknowledge(self) -> frozenset[SubtaskId]:
         """Operator subtasks that run, each of which must acknowledge."""
+        return self._running
+
+    @cached_property
+    def _running(self) -> frozenset[SubtaskId]:
         return frozenset(
             SubtaskId(uid, index)
             for planned in self.chains

@@ -83,6 +83,7 @@ class _Peer:
     connection: ControlConnection
     slot_index: int | None = None
     spark_attempt: int = 0  # Slots only.
+    is_watched_for_write: bool = False
     deadline: float = field(default_factory=lambda: time.monotonic() + AUTHENTICATION_TIMEOUT_S)
 
     @property
@@ -324,8 +325,8 @@ class SparkCluster:
             connection.pump_out()
         if mask & selectors.EVENT_READ:
             try:
-                for message in connection.pump_in():
-                    self._receive(peer, message)
+                if messages := connection.pump_in():
+                    self._receive(peer, messages)
             except (ChannelError, ProtocolError) as error:
                 logger.warning("a control connection is closed: %s", error)
                 connection.ended = True
@@ -336,29 +337,39 @@ class SparkCluster:
             self._watch(peer)
 
     def _watch(self, peer: _Peer) -> None:
-        fd = peer.connection.fileno()
-        if self._peers.get(fd) is peer:
-            write = selectors.EVENT_WRITE if peer.connection.wants_write else 0
+        fd, wants_write = peer.connection.fileno(), peer.connection.wants_write
+        if self._peers.get(fd) is peer and peer.is_watched_for_write != wants_write:
+            peer.is_watched_for_write = wants_write
+            write = selectors.EVENT_WRITE if wants_write else 0
             self._selector.modify(fd, selectors.EVENT_READ | write)
 
-    def _receive(self, peer: _Peer, message: Any) -> None:
-        assert self._job is not None
-        if peer.connection.attempt is not None:
-            if getattr(message, "attempt", None) != peer.connection.attempt:
-                raise ProtocolError(f"{peer.connection.peer} sent {message}")
-            if isinstance(message, WorkerReady):
-                if message.slot_index != peer.connection.slot_index:
-                    raise ProtocolError(
-                        f"{peer.connection.peer} reported as slot {message.slot_index}"
-                    )
-                peer.slot_index = message.slot_index
-                known = self._workers.get(message.slot_index)
-                if known is None or (known.connection.attempt or 0) < message.attempt:
-                    self._workers[message.slot_index] = peer  # Else a stale report.
-            if peer.slot_index is None:
-                raise ProtocolError(f"a worker process sent {message} before it was ready")
-            self._job.on_worker(peer.slot_index, message)
+    def _receive(self, peer: _Peer, messages: list[Any]) -> None:
+        if peer.connection.attempt is None:
+            for message in messages:
+                self._receive_from_slot(peer, message)
             return
+        assert self._job is not None
+        for message in messages:
+            self._check_worker(peer, message)
+        assert peer.slot_index is not None
+        self._job.on_worker(peer.slot_index, *messages)
+
+    def _check_worker(self, peer: _Peer, message: Any) -> None:
+        """Know the worker process by its first message; refuse what it may not send."""
+        if getattr(message, "attempt", None) != peer.connection.attempt:
+            raise ProtocolError(f"{peer.connection.peer} sent {message}")
+        if isinstance(message, WorkerReady):
+            if message.slot_index != peer.connection.slot_index:
+                raise ProtocolError(f"{peer.connection.peer} reported as slot {message.slot_index}")
+            peer.slot_index = message.slot_index
+            known = self._workers.get(message.slot_index)
+            if known is None or (known.connection.attempt or 0) < message.attempt:
+                self._workers[message.slot_index] = peer  # Else a stale report.
+        if peer.slot_index is None:
+            raise ProtocolError(f"a worker process sent {message} before it was ready")
+
+    def _receive_from_slot(self, peer: _Peer, message: Any) -> None:
+        assert self._job is not None
         match message:
             case SlotRegistered(slot_index, spark_attempt):
                 if slot_index != peer.connection.slot_index:

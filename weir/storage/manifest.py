@@ -11,6 +11,7 @@ before any of the body is used. A reader refuses a version newer than its own, b
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +31,15 @@ from weir.storage.layout import (
     within,
 )
 from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, new_checksum
-from weir.wire.mirrors import Mirrors
+from weir.wire.mirrors import Mirrors, MisfitError, check_free_form
 
 FORMAT = "weir-checkpoint"
 # 1 knew no savepoints, 2 no records under way; both are still read. A checkpoint without such
 # records is written as 2, so that an older Weir reads it.
 VERSION = 3
 
+_SORTED = msgspec.json.Encoder(order="sorted")
+_EXPONENT = re.compile(rb"[:,\[]-?[0-9.]+e")
 _VERIFY_PIECE_BYTES = 4 << 20
 _FALL_BACK = "restore from another checkpoint of the job (`weir checkpoints URI` lists them)"
 
@@ -325,13 +328,30 @@ def _corrupt(path: str, problem: str) -> CorruptStateError:
 
 
 def _body(manifest: Manifest | Tombstone, version: int) -> bytes:
-    """The canonical JSON of ``to_wire``, in half of its time; it has the last word on a refusal."""
+    """The canonical JSON of ``to_wire``, in a tenth of its time; it has the last word on a refusal.
+
+    msgspec writes the same but for characters that need escapes and some numbers.
+    """
     try:
         struct = _MIRRORS[version].struct(type(manifest))
         filled = msgspec.convert(manifest, struct, from_attributes=True)
+        if isinstance(manifest, Manifest):
+            check_free_form(manifest.source_records)
+        written = _SORTED.encode(filled)
+        if not _is_written_otherwise(written):
+            return written
         return _canonical(msgspec.to_builtins(filled, order="deterministic"), allow_nan=False)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+    except (
+        msgspec.MsgspecError, MisfitError, ValueError, TypeError, RecursionError, OverflowError,
+    ):  # fmt: skip
         return _canonical(to_wire(manifest))
+
+
+def _is_written_otherwise(body: bytes) -> bool:
+    """Whether the canonical JSON may differ: in a character that it escapes, or in an exponent."""
+    if not body.isascii() or b"\\" in body or b"\x7f" in body:
+        return True
+    return b"0.0000" in body or _EXPONENT.search(body) is not None
 
 
 def _canonical(body: Any, *, allow_nan: bool = True) -> bytes:

@@ -58,6 +58,7 @@ class AlignmentClock:
 
     def __init__(self, gates: "Sequence[Sequence[InputChannel]]", clock: Clock) -> None:
         self._gates = gates
+        self._upstream = [tuple(channel.upstream for channel in gate) for gate in gates]
         self._clock = clock
         self._alignments: dict[CheckpointId, _Alignment] = {}
         self._current: _Alignment | None = None  # Of the newest barrier.
@@ -102,17 +103,14 @@ class AlignmentClock:
         """The figures of the alignment that ends now, with this barrier's snapshot."""
         alignment = self._alignment(barrier)
         now = self._clock.monotonic_ns()  # It may have begun just now.
-        self._alignments = {
-            checkpoint_id: newer
-            for checkpoint_id, newer in self._alignments.items()
-            if checkpoint_id > barrier.checkpoint_id
-        }
-        gates = tuple(self._gate(alignment, index, now) for index in range(len(self._gates)))
+        for checkpoint_id in [c for c in self._alignments if c <= barrier.checkpoint_id]:
+            del self._alignments[checkpoint_id]
+        gates = tuple([self._gate(alignment, index, now) for index in range(len(self._gates))])
         alone = sum(map(len, self._gates)) < 2
         return SnapshotMetrics(
             start_delay_ms=max(0.0, float(alignment.first_wall_ms - barrier.triggered_at_ms)),
             alignment_ms=0.0 if alone else (now - alignment.first_ns) / 1e6,
-            bytes_processed_during_alignment=sum(sum(gate.bytes_during) for gate in gates),
+            bytes_processed_during_alignment=sum([sum(gate.bytes_during) for gate in gates]),
             unaligned=unaligned,
             records=records,
             watermark_ms=watermark_ms,
@@ -154,6 +152,11 @@ class AlignmentClock:
             ),
         )
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether any alignment is to time out."""
+        return bool(self._deadlines_ms)
+
     def start_timer(
         self, checkpoint_id: CheckpointId, timeout_ms: int, triggered_at_ms: int
     ) -> None:
@@ -163,8 +166,6 @@ class AlignmentClock:
 
     def take_timed_out(self) -> list[CheckpointId]:
         """Take the checkpoints whose alignment has timed out."""
-        if not self._deadlines_ms:  # Asked before every slice.
-            return []
         now_ms = self._clock.now_ms()
         due = [c for c, deadline_ms in self._deadlines_ms.items() if deadline_ms <= now_ms]
         for checkpoint_id in due:
@@ -212,21 +213,25 @@ class AlignmentClock:
         return begun
 
     def _gate(self, alignment: _Alignment, index: int, now_ns: int) -> GateAlignment:
-        channels = self._gates[index]
+        channels, first_ns = self._gates[index], alignment.first_ns
+        arrived_ns, bytes_at_first = alignment.arrived_ns, alignment.bytes_at_first
+        # Of lists: there is one for each gate of each subtask at each checkpoint.
         return GateAlignment(
             gate_index=index,
-            upstream=tuple(c.upstream for c in channels),
+            upstream=self._upstream[index],
             arrived_ms=tuple(
-                None
-                if (arrived_ns := alignment.arrived_ns.get(c.id)) is None
-                else (arrived_ns - alignment.first_ns) / 1e6
-                for c in channels
+                [
+                    (arrived_ns[c.id] - first_ns) / 1e6 if c.id in arrived_ns else None
+                    for c in channels
+                ]
             ),
-            blocked_ms=tuple(self._blocked_ns(alignment, c.id, now_ns) / 1e6 for c in channels),
-            bytes_during=tuple(c.bytes_in - alignment.bytes_at_first[c.id] for c in channels),
+            blocked_ms=tuple([self._blocked_ns(alignment, c.id, now_ns) / 1e6 for c in channels]),
+            bytes_during=tuple([c.bytes_in - bytes_at_first[c.id] for c in channels]),
         )
 
     def _blocked_ns(self, alignment: _Alignment, channel: ChannelId, now_ns: int) -> int:
-        blocking, since_ns = self._blocked.get(channel, (None, 0))
-        ongoing_ns = now_ns - since_ns if blocking is alignment else 0
-        return alignment.blocked_ns.get(channel, 0) + ongoing_ns
+        blocked_ns = alignment.blocked_ns.get(channel, 0)
+        if channel in self._blocked:
+            blocking, since_ns = self._blocked[channel]
+            blocked_ns += now_ns - since_ns if blocking is alignment else 0
+        return blocked_ns

@@ -86,6 +86,7 @@ FLUSH_TIMEOUT_S = 1.0
 # Reports that follow another one so soon are written together: a checkpoint has one from each
 # subtask, and each write wakes the job master.
 REPORTS_INTERVAL_S = 0.005
+_WITH_TEXTS = (SubtaskChanged, SubtaskStalled, Declined)
 
 
 class RunsSubtasks(Protocol):
@@ -172,7 +173,7 @@ class MasterLink:
 
     def report(self, report: Report | WorkerReport) -> None:
         """Queue a report, secrets masked in its texts. From any thread."""
-        if isinstance(report, SubtaskChanged | SubtaskStalled | Declined):
+        if isinstance(report, _WITH_TEXTS):
             report = job_secrets.masker().message(report)
         self._io.call(partial(self._send, report))
 

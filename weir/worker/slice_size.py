@@ -55,11 +55,23 @@ class SliceSize:
         self._target_ns = target_ms * 1e6
         self._work = _Cost()
         self._elapsed = _Cost()
+        self._was_dear = False  # The slice before.
 
     @property
     def brief_rows(self) -> int:
         """The number of rows of the next slice, if it is to be brief."""
         return max(1, min(self.rows, int(BRIEF_NS / self._elapsed.row_ns)))
+
+    def is_to_measure(self, rows: int) -> bool:
+        """Whether a slice of ``rows`` rows is to be measured: a full one, or one after a dear one.
+
+        Others would change nothing, and reading the processor time takes as long as a small batch.
+        """
+        return self._was_dear or 2 * rows >= self.rows
+
+    def passed(self, elapsed_ns: int) -> None:
+        """A slice was not measured; where it took long, the next one is."""
+        self._was_dear = 2 * elapsed_ns > min(self._target_ns, WALL_MAX_NS)
 
     def measured(self, rows: int, work_ns: int, elapsed_ns: int) -> None:
         """Adjust the size by a slice of ``rows`` rows, at least one.
@@ -70,6 +82,7 @@ class SliceSize:
         """
         is_full = 2 * rows >= self.rows  # A smaller one does not predict a full one.
         is_cheap = 2 * work_ns <= self._target_ns and 2 * elapsed_ns <= WALL_MAX_NS
+        self._was_dear = not is_cheap
         if is_cheap and not is_full:
             return  # As most slices behind a slow source are.
         self._work.add(rows, work_ns)

@@ -4,16 +4,16 @@ The loop freezes and hands over; the snapshot thread writes, one snapshot after 
 outcome comes back to the loop, which acknowledges or declines. A snapshot that was cancelled
 meanwhile gets neither: the coordinator has aborted its checkpoint already. The snapshot thread
 deletes the files of a cancelled or failed snapshot. A checkpoint without any state has nothing to
-write: its outcome goes to the inbox at once.
+write: the loop acknowledges it at once.
 
 A snapshot that is *open* completes later than its freeze: records under way are added to it as they
 come, and it is acknowledged when it was completed and all of them are written.
 """
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from weir.common.clock import Clock
@@ -21,6 +21,7 @@ from weir.errors import StorageError
 from weir.fault_points import reach
 from weir.graph.exchanges import output_receiver
 from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
+from weir.protocol.frozen import replace
 from weir.protocol.lifecycle import FailureReason
 from weir.protocol.messages import Acknowledged, Declined, OperatorAck, SnapshotMetrics
 from weir.state.store import SnapshotPart
@@ -28,6 +29,7 @@ from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter, WriterF
 from weir.worker.ports import Call, Inbox, Reporter, SnapshotThread
 
 Written = TypeVar("Written")
+_NO_ALIGNMENT: Mapping[str, object] = {"gates": (), "bytes_processed_during_alignment": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +128,12 @@ class Snapshotter:
             running.states = states
             running.release()  # Records under way may be long in coming.
 
-        work = self._work(running, write, arrived)
         if target is None and not any(freeze.parts for freeze in frozen):
-            work()  # Waking the thread would cost more than all else of such a snapshot.
+            # Another thread, or the inbox, would cost more than all else of such a snapshot.
+            running.under_way += 1
+            self._arrive(running, self._outcome(running, write), arrived)
         else:  # Of a savepoint too: whether its directory is free is a look at the storage.
-            self._thread.submit(work)
+            self._thread.submit(self._work(running, write, arrived))
 
     def add(
         self, chain: SubtaskId, checkpoint_id: CheckpointId, part: SnapshotPart, size: int
@@ -190,24 +193,32 @@ class Snapshotter:
         running.under_way += 1
 
         def work() -> None:
-            outcome: Written | Exception
-            try:
-                outcome = write()
-            except Exception as error:
-                outcome = error
-                running.discard()
-            self._inbox.put(Call(lambda: settle(outcome)))
-
-        def settle(outcome: Written | Exception) -> None:
-            running.under_way -= 1
-            if not isinstance(outcome, Exception):
-                arrived(outcome)
-            elif not running.cancelled:
-                self._fail(running, outcome)
-                running.is_open = False
-            self._settle(running)
+            outcome = self._outcome(running, write)
+            self._inbox.put(Call(lambda: self._arrive(running, outcome, arrived)))
 
         return work
+
+    def _outcome(self, running: _Running, write: Callable[[], Written]) -> Written | Exception:
+        try:
+            return write()
+        except Exception as error:
+            running.discard()
+            return error
+
+    def _arrive(
+        self,
+        running: _Running,
+        outcome: Written | Exception,
+        arrived: Callable[[Written], None],
+    ) -> None:
+        """The outcome of a work has come back to the loop."""
+        running.under_way -= 1
+        if not isinstance(outcome, Exception):
+            arrived(outcome)
+        elif not running.cancelled:
+            self._fail(running, outcome)
+            running.is_open = False
+        self._settle(running)
 
     def _close(self, running: _Running) -> None:
         running.is_open = False
@@ -234,38 +245,36 @@ class Snapshotter:
         self._acknowledge(running)
 
     def _acknowledge(self, running: _Running) -> None:
-        chain = running.chain
         async_ms = (self._clock.monotonic_ns() - running.started_ns) / 1e6
-        head = replace(
-            running.metrics,
-            sync_ms=running.sync_ns / 1e6,
-            async_ms=async_ms,
-            bytes_persisted_in_flight=sum(handle.size for handle in running.channels),
-            bytes_persisted_at_outputs=sum(
-                handle.size
-                for handle in running.channels
-                if output_receiver(handle.name) is not None
-            ),
+        acks = []
+        for freeze, states in zip(running.frozen, running.states, strict=True):
+            # The alignment and what was under way belong to the chain's head alone.
+            is_head = freeze.subtask == running.chain
+            channels = tuple(running.channels) if is_head else ()
+            of_alignment = {} if is_head else _NO_ALIGNMENT
+            size = _size(states)
+            metrics = replace(
+                running.metrics,
+                **of_alignment,
+                sync_ms=running.sync_ns / 1e6,
+                async_ms=async_ms,
+                bytes_persisted_in_flight=_size(channels),
+                bytes_persisted_at_outputs=_size(
+                    [handle for handle in channels if output_receiver(handle.name) is not None]
+                ),
+                state_size=size,
+                written_size=size,
+            )
+            acks.append(OperatorAck(freeze.subtask, (*states, *channels), metrics))
+        self._reporter.report(
+            Acknowledged(self._attempt, running.checkpoint_id, running.chain, tuple(acks))
         )
-        # The alignment and what was under way belong to the chain's head alone.
-        plain = replace(
-            head,
-            gates=(),
-            bytes_processed_during_alignment=0,
-            bytes_persisted_in_flight=0,
-            bytes_persisted_at_outputs=0,
-        )
-        acks = tuple(
-            _ack(freeze.subtask, handles, tuple(running.channels), head)
-            if freeze.subtask == chain
-            else _ack(freeze.subtask, handles, (), plain)
-            for freeze, handles in zip(running.frozen, running.states, strict=True)
-        )
-        self._reporter.report(Acknowledged(self._attempt, running.checkpoint_id, chain, acks))
 
     def _write(
         self, subtask: SubtaskId, parts: Sequence[SnapshotPart], running: _Running
     ) -> tuple[StateHandle, ...]:
+        if not parts and running.target is None:
+            return ()
         writer = self._writers(
             running.checkpoint_id, subtask, lambda: running.cancelled, running.target
         )
@@ -283,12 +292,5 @@ class Snapshotter:
         self._reporter.report(Declined(self._attempt, checkpoint_id, chain, reason, cause))
 
 
-def _ack(
-    subtask: SubtaskId,
-    states: tuple[StateHandle, ...],
-    channels: tuple[StateHandle, ...],
-    metrics: SnapshotMetrics,
-) -> OperatorAck:
-    size = sum(handle.size for handle in states)
-    sized = replace(metrics, state_size=size, written_size=size)
-    return OperatorAck(subtask, (*states, *channels), sized)
+def _size(handles: Sequence[StateHandle]) -> int:
+    return sum([handle.size for handle in handles])

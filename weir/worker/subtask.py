@@ -125,6 +125,7 @@ class Subtask:
         self.status = SubtaskStatus.INITIALIZING
         self.inputs = inputs
         self.outputs = outputs
+        self._label = str(chain)
         self._attempt = attempt
         self._operators = operators  # The head first, then in topological order.
         self._head = operators[0].operator
@@ -215,7 +216,7 @@ class Subtask:
             Exception: Raised by user code; the attempt cannot go on.
         """
         self._in_flight.look_at_outputs()
-        if self._time_out_alignments():
+        if self.alignment.has_timers and self._time_out_alignments():
             return Progress.WORKED
         if self._is_held:
             return Progress.BACK_PRESSURED
@@ -226,7 +227,7 @@ class Subtask:
         if self._input_done:
             self._finish()
             return Progress.WORKED
-        if self._fire_timers():
+        if self._timed and self._fire_timers():
             return Progress.WORKED
         if self._is_draining:
             self._end_input()
@@ -236,8 +237,12 @@ class Subtask:
         return self._poll_inputs(is_brief)
 
     @property
+    def _has_pending(self) -> bool:
+        return any([one.has_pending for one, _ in self._pending_slices])  # noqa: C419 - cheaper
+
+    @property
     def _is_held(self) -> bool:
-        return any(gate.has_overdraft for gate in self.outputs)
+        return any([gate.has_overdraft for gate in self.outputs])  # noqa: C419 - the same
 
     def _advance(self, is_brief: bool) -> bool:
         """Do a slice of pending work; returns whether there was any."""
@@ -255,7 +260,7 @@ class Subtask:
         if self.status is not SubtaskStatus.RUNNING:
             return None
         due_ms = self.alignment.next_timeout_ms()
-        if self._suspended_by is None and not self._is_held:
+        if self._timed and self._suspended_by is None and not self._is_held:
             for operator in self._timed:
                 timer_ms = operator.next_timer_ms()
                 if timer_ms is not None and (due_ms is None or timer_ms < due_ms):
@@ -309,11 +314,15 @@ class Subtask:
             at, clock = self.position, self._clock
             at.first = self._records_in
             at.behind = self._records_in = at.first + element.count
-            worked, started = clock.thread_ns(), clock.monotonic_ns()
+            is_measured = self._slice.is_to_measure(element.count)
+            worked, started = clock.thread_ns() if is_measured else 0, clock.monotonic_ns()
             batch = self._combined(channel, element.payload)
             self._head.on_batch(batch, self._input_indexes[channel.gate_index])
-            work_ns, elapsed_ns = clock.thread_ns() - worked, clock.monotonic_ns() - started
-            self._slice.measured(element.count, work_ns, elapsed_ns)
+            elapsed_ns = clock.monotonic_ns() - started
+            if is_measured:
+                self._slice.measured(element.count, clock.thread_ns() - worked, elapsed_ns)
+            else:
+                self._slice.passed(elapsed_ns)
             channel.idle = False
         else:
             self._on_control(channel, element)
@@ -342,7 +351,7 @@ class Subtask:
             case CheckpointBarrier():
                 if element.checkpoint_id > self._snapshot_id:  # Else it has overtaken.
                     self.alignment.on_barrier(channel, element)
-                reach("barrier.arrived", subtask=str(self.chain), id=element.checkpoint_id)
+                reach("barrier.arrived", subtask=self._label, id=element.checkpoint_id)
                 self._act(self._handler.on_barrier(channel.id, element))
             case CancelCheckpoint():
                 self._act(self._handler.on_cancel(channel.id, element))
@@ -391,7 +400,7 @@ class Subtask:
             # Though checkpointing may be off, the drain's savepoint confirms the final output.
             operator.ctx.checkpointing = self._stays
             operator.finish()
-            if any(one.has_pending for one, _ in self._pending_slices):
+            if self._has_pending:
                 return
         for gate in self.outputs:
             gate.broadcast(EndOfInput())
@@ -501,7 +510,7 @@ class Subtask:
     def _take_snapshot(self, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
         checkpoint_id = barrier.checkpoint_id
         started = self._clock.monotonic_ns()
-        reach("snapshot.before", subtask=str(self.chain), id=checkpoint_id)
+        reach("snapshot.before", subtask=self._label, id=checkpoint_id)
         for chained in self._operators:
             chained.operator.prepare_snapshot(checkpoint_id)
         is_running = self.status is SubtaskStatus.RUNNING
@@ -531,7 +540,7 @@ class Subtask:
                 barrier, unaligned=overtakes, records=records, watermark_ms=watermark_ms
             )
         sync_ns = self._clock.monotonic_ns() - started
-        reach("snapshot.frozen", subtask=str(self.chain), id=checkpoint_id, attempt=self._attempt)
+        reach("snapshot.frozen", subtask=self._label, id=checkpoint_id, attempt=self._attempt)
         is_open = unaligned or bool(passed) or bool(waiting)
         self._snapshotter.write(
             self.chain, checkpoint_id, frozen, metrics, sync_ns, barrier.options.target,

@@ -214,8 +214,8 @@ class Worker:
             subtask.release(started)
             if progress is Progress.WORKED:
                 subtask.busy_ns += self._clock.monotonic_ns() - started
-                self._ready.add(subtask)
                 self._note_alignment(subtask)
+                self._ready.add(subtask)
             else:
                 self._ready.wait(subtask, subtask.next_timer_ms())
         self.calling = None
@@ -239,8 +239,7 @@ class Worker:
         self._look_due_ns = now_ns + LOOK_INTERVAL_NS
         for subtask in list(self._aligning):
             subtask.report_progress(now_ns)
-            if subtask.alignment.progress_due_ns is None:
-                del self._aligning[subtask]
+            self._note_alignment(subtask)
         if now_ns >= self._metrics_due_ns:
             self._metrics_due_ns = now_ns + interval_ns(len(self.subtasks))
             elapsed_ns, waited_ns = now_ns - self._started_ns, self._cpu_wait_ns()
@@ -275,6 +274,8 @@ class Worker:
     def _note_alignment(self, subtask: Subtask) -> None:
         if subtask.alignment.progress_due_ns is not None:
             self._aligning[subtask] = None
+        else:
+            self._aligning.pop(subtask, None)
 
     def _fail_all(self, error: Exception, details: dict[str, Any] | None = None) -> None:
         """Fail for a cause that belongs to the slot, not to one subtask."""

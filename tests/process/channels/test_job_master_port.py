@@ -46,8 +46,8 @@ class Job:
     def on_slot(self, report: Any) -> None:
         self.reports.append(("slot", report))
 
-    def on_worker(self, slot_index: int, report: Any) -> None:
-        self.reports.append(("worker", report))
+    def on_worker(self, slot_index: int, *reports: Any) -> None:
+        self.reports += [("worker", report) for report in reports]
 
     def on_slot_lost(self, slot_index: int, spark_attempt: int) -> None:
         self.reports.append(("slot lost", slot_index))

@@ -180,7 +180,7 @@ class Runner:
     def acknowledge(self, checkpoint_id: int = 1, *handles: StateHandle) -> None:
         for chain in PLAN.chain_subtasks:
             held = handles if chain == subtask("sink-0") else ()
-            self.runner.on_report(acknowledgement(chain, checkpoint_id, self.attempt, *held))
+            self.runner.on_acknowledged(acknowledgement(chain, checkpoint_id, self.attempt, *held))
 
     def taken_over(self) -> None:
         """Another driver claims the next attempt."""
@@ -350,7 +350,7 @@ def test_a_storage_that_is_away_altogether_deletes_nothing_since_a_manifest_may_
 def test_too_many_failures_fail_the_attempt() -> None:
     job = Runner()
     job.trigger()
-    job.runner.on_report(decline("sink-0", 1, cause="disk full"))
+    job.runner.on_declined(decline("sink-0", 1, cause="disk full"))
     assert "disk full" in job.failures[0]
 
 
@@ -359,7 +359,7 @@ def test_an_aborted_checkpoint_leaves_no_state_behind_but_that_of_others() -> No
     job.trigger()
     state_file(job.store, "chk-1/1/sink-0-x")
     state_file(job.store, "chk-1/2/sink-0-x")
-    job.runner.on_report(decline("sink-0", 1))
+    job.runner.on_declined(decline("sink-0", 1))
     job.queue.run()
     assert [path for path in job.store.list() if "chk-" in path] == [f"{JOB}/chk-1/2/sink-0-x"]
 
@@ -367,10 +367,10 @@ def test_an_aborted_checkpoint_leaves_no_state_behind_but_that_of_others() -> No
 def test_state_that_arrives_after_its_checkpoint_was_given_up_is_deleted() -> None:
     job = Runner(tolerable_failures=1)
     job.trigger()
-    job.runner.on_report(decline("sink-0", 1))
+    job.runner.on_declined(decline("sink-0", 1))
     job.queue.run()
     handle = state_file(job.store)
-    job.runner.on_report(acknowledgement(subtask("sink-1"), 1, 1, handle))
+    job.runner.on_acknowledged(acknowledgement(subtask("sink-1"), 1, 1, handle))
     job.queue.run()
     assert not job.store.exists(f"{JOB}/{handle.path}")
 
@@ -380,7 +380,7 @@ def test_old_state_that_cannot_be_deleted_is_said_and_does_no_harm() -> None:
     job = Runner(store, tolerable_failures=1)
     job.trigger()
     store.failing = ["delete"]
-    job.runner.on_report(decline("sink-0", 1))
+    job.runner.on_declined(decline("sink-0", 1))
     job.queue.run()
     assert "could not be deleted and stays" in job.events_of(Notice)[0].text
 
@@ -468,7 +468,7 @@ def test_the_final_checkpoint_is_marked_and_periodic_ones_are_not() -> None:
 def test_a_final_checkpoint_that_fails_is_tried_again() -> None:
     job = Runner(tolerable_failures=5)
     job.runner.trigger_final()
-    job.runner.on_report(decline("sink-0", 1))
+    job.runner.on_declined(decline("sink-0", 1))
     due = job.runner.next_due_ms()
     assert due is not None
     assert due <= job.clock.ms + FINAL_RETRY_MS
@@ -518,7 +518,7 @@ def test_a_command_is_executed_to_its_end_before_those_that_follow_from_it() -> 
         told.append("failed")
 
     job.runner._fail_attempt = fail
-    job.runner.on_report(decline("sink-0", 1))
+    job.runner.on_declined(decline("sink-0", 1))
     assert told == ["1", "failed"]
     assert [c.checkpoint_id for c in job.events_of(CheckpointAborted)] == [1, 2]
 
@@ -527,7 +527,7 @@ def test_a_report_that_breaks_the_protocol_does_not_stop_the_coordinator() -> No
     job = Runner()
     job.trigger()
     with pytest.raises(ProtocolError):
-        job.runner.on_report(acknowledgement(subtask("stranger-0")))
+        job.runner.on_acknowledged(acknowledgement(subtask("stranger-0")))
     job.acknowledge()
     job.queue.run()
     assert [c.checkpoint_id for c in job.events_of(CheckpointCompleted)] == [1]
@@ -614,12 +614,12 @@ def test_an_aborted_savepoint_leaves_nothing_behind_not_even_what_comes_late() -
     job = Runner()
     job.ask()
     job.savepoint_file()
-    job.runner.on_report(decline("sink-0", 1, cause="disk full"))
+    job.runner.on_declined(decline("sink-0", 1, cause="disk full"))
     job.queue.run()
     assert "disk full" in job.answers[0][1]
     assert job.others[TARGET].list() == []
     late = job.savepoint_file("1-1/sink-1-x")
-    job.runner.on_report(acknowledgement(subtask("sink-1"), 1, 1, late))
+    job.runner.on_acknowledged(acknowledgement(subtask("sink-1"), 1, 1, late))
     job.queue.run()
     assert job.others[TARGET].list() == []
     assert job.failures == []
@@ -671,7 +671,7 @@ def test_after_a_suspend_that_failed_the_final_checkpoint_is_taken() -> None:
     job = Runner(interval_ms=None)
     job.ask(STOP)
     job.runner.trigger_final()
-    job.runner.on_report(decline("sink-0", 1))
+    job.runner.on_declined(decline("sink-0", 1))
     job.clock.ms += FINAL_RETRY_MS
     job.runner.tick()
     job.acknowledge(2)
@@ -682,7 +682,7 @@ def test_after_a_suspend_that_failed_the_final_checkpoint_is_taken() -> None:
 def test_a_drain_that_failed_fails_the_attempt_though_failures_are_tolerated() -> None:
     job = Runner(tolerable_failures=99)
     job.ask(DRAIN)
-    job.runner.on_report(decline("sink-0", 1))
+    job.runner.on_declined(decline("sink-0", 1))
     assert "the drain has ended the sources, which cannot be undone" in job.failures[0]
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import decline, line, subtask
 from tests.unit.jobmaster.job_harness import (
     JOB,
+    PLAN,
     VERSIONS,
     JobHarness,
     acknowledgement,
@@ -16,7 +17,7 @@ from tests.unit.jobmaster.job_harness import (
     stored_checkpoint,
 )
 from weir.config import RestartConfig, RestartStrategyKind, Retention
-from weir.errors import StorageError
+from weir.errors import ProtocolError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import EXIT_REPORT_MS
@@ -34,9 +35,21 @@ from weir.protocol.deployment import (
     WorkerHeartbeat,
 )
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, Recovered, SlotChanged
+from weir.protocol.events import (
+    AttemptStarted,
+    CaughtUp,
+    CheckpointSettled,
+    JobChanged,
+    Recovered,
+    SlotChanged,
+)
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
-from weir.protocol.messages import SubtaskChanged, SubtaskMetrics, TriggerCheckpoint
+from weir.protocol.messages import (
+    CheckpointCompleted,
+    SubtaskChanged,
+    SubtaskMetrics,
+    TriggerCheckpoint,
+)
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
@@ -358,6 +371,41 @@ def test_reports_of_an_older_attempt_are_refused() -> None:
     assert job.delivered == []
     assert not job.master.is_running(old)
     assert job.master.is_running(job.attempt)
+
+
+def test_acknowledgements_that_come_together_count_as_one_after_another() -> None:
+    """One of them twice, one of an older attempt, and another report between them."""
+    alone, together = JobHarness().running(), JobHarness().running()
+    for job in (alone, together):
+        job.alive()
+        job.wait(1_000)
+    first, *others = (acknowledgement(chain, 1, alone.attempt) for chain in PLAN.chain_subtasks)
+    old = replace(first, attempt=AttemptNumber(alone.attempt - 1))
+    beat = WorkerHeartbeat(alone.attempt, 0, 7)
+    reports = [old, first, first, beat, *others, first]
+    for report in reports:
+        alone.master.on_worker(0, report)
+    together.master.on_worker(0, *reports)
+    for job in (alone, together):
+        job.cluster.run()
+    assert [settled.failure for settled in alone.happened(CheckpointSettled)] == [None]
+    assert together.events == alone.events
+    assert together.told(CheckpointCompleted) == alone.told(CheckpointCompleted)
+
+
+def test_a_wrong_acknowledgement_is_refused_with_those_that_came_with_it() -> None:
+    job = JobHarness().running()
+    job.alive()
+    job.wait(1_000)
+    first, *others = (acknowledgement(chain, 1, job.attempt) for chain in PLAN.chain_subtasks)
+    with pytest.raises(ProtocolError, match="acknowledged checkpoint 1 for nothing"):
+        job.master.on_worker(0, *others, replace(first, operators=()))
+    job.master.on_worker(0, first)
+    job.cluster.run()
+    assert not job.happened(CheckpointSettled)
+    job.master.on_worker(0, *others)
+    job.cluster.run()
+    assert len(job.happened(CheckpointSettled)) == 1
 
 
 def test_the_dataflow_is_stopped_while_a_delay_or_a_slot_is_awaited() -> None:

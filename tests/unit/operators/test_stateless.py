@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.unit.operators.operator_harness import Harness
+from weir.common.batch import Batch
 from weir.errors import SchemaError, SubtaskError, UserError
 from weir.operators.functions import (
     BatchProcessFunction,
@@ -179,6 +180,15 @@ def test_map_batches_works_on_columns_and_keeps_times() -> None:
     harness = Harness(partial(MapBatchesOperator, doubled), keyed=False)
     assert harness.columns([10, 20], x=[1, 2]) == [(2,), (4,)]
     assert times(harness) == [[10, 20]]
+
+
+def test_the_size_of_columns_that_are_passed_on_is_known() -> None:
+    harness = Harness(partial(MapBatchesOperator, lambda batch: batch), keyed=False)
+    given = Batch.of_columns(pa.record_batch({"x": [1, 2, 3]}))
+    given.know_size(25)  # Which Arrow would not say.
+    harness.operator.on_batch(given, 0)
+    (made,) = harness.output.whole
+    assert made.size == 25
 
 
 def test_map_batches_must_keep_the_number_of_rows() -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weir.errors import CorruptStateError, ProtocolError, RestoreError
 from weir.ids import (
@@ -104,6 +106,20 @@ def test_a_manifest_comes_back_as_it_was(written: Manifest | Tombstone) -> None:
     body = stored["tombstone" if written is TOMBSTONE else "manifest"]
     whole = json.loads(json.dumps(to_wire(written)))  # Though another codec writes it.
     assert body == (whole if stored["version"] == 3 else without_later_fields(whole))
+
+
+@given(
+    st.floats(0, allow_infinity=False) | st.sampled_from([0.0001, 0.0000999, 1e15, 1e16]),
+    st.text(max_size=5) | st.sampled_from(["1e5", ":1e5", "\x7f", "\\", "\N{SNOWMAN}"]),
+    st.integers(0, 2**70) | st.floats(allow_nan=False, allow_infinity=False),
+)
+def test_whatever_numbers_and_texts_it_holds_its_checksum_fits(
+    milliseconds: float, text: str, records: float
+) -> None:
+    metrics = SnapshotMetrics(sync_ms=milliseconds)
+    acks = (OperatorAck(SubtaskId(OperatorId("sum"), 0), (inline(name=text),), metrics),)
+    written = manifest(acks=acks, job_name=text, source_records={text: records})
+    assert load(dump(written)) == written
 
 
 @pytest.mark.parametrize("value", [float("nan"), "soon", None])

@@ -45,6 +45,22 @@ def test_cheap_rows_fill_the_largest_slice() -> None:
     assert work.size.rows == ROWS_MAX
 
 
+def test_a_slice_far_from_full_is_measured_only_behind_one_that_took_long() -> None:
+    size = SliceSize(ROWS_MAX, TARGET_MS)
+    assert size.is_to_measure(size.rows)
+    assert size.is_to_measure(size.rows // 2)
+    assert not size.is_to_measure(size.rows // 2 - 1)
+    size.passed(1 * MS)
+    assert not size.is_to_measure(1)
+    size.passed(3 * MS)
+    assert size.is_to_measure(1)
+    size.measured(1, 3 * MS, 3 * MS)
+    assert size.rows < FIRST_ROWS
+    assert size.is_to_measure(1)
+    size.measured(1, 1 * MS, 1 * MS)
+    assert not size.is_to_measure(1) or size.rows <= 2
+
+
 def test_the_first_slice_is_small() -> None:
     assert SliceSize(ROWS_MAX, TARGET_MS).rows == FIRST_ROWS
     assert SliceSize(2, TARGET_MS).rows == 2

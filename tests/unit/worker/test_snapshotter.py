@@ -91,19 +91,26 @@ def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_hea
     assert len(harness.store.list()) == 3
 
 
-def test_without_state_it_is_acknowledged_without_the_snapshot_thread() -> None:
-    """By way of the inbox, as any other, so that a cancellation still comes first."""
+def test_without_state_it_is_acknowledged_at_once() -> None:
+    harness = Harness()
+    settled: list[Call] = []
+    harness.thread.put = settled.append  # type: ignore[method-assign, assignment]
+    harness.write()
+    assert not harness.thread.waiting
+    assert not settled
+    assert harness.reports.acknowledged == [1]
+    harness.snapshotter.cancel(HEAD, ONE)  # Too late.
+    assert len(harness.reports) == 1
+
+
+def test_without_state_an_open_snapshot_is_acknowledged_when_it_is_complete() -> None:
     for is_cancelled in (False, True):
         harness = Harness()
-        settled: list[Call] = []
-        harness.thread.put = settled.append  # type: ignore[method-assign, assignment]
-        harness.write()
+        harness.open()
         if is_cancelled:
             harness.snapshotter.cancel(HEAD, ONE)
-        assert not harness.thread.waiting
         assert harness.reports == []
-        (call,) = settled
-        call.function()
+        harness.snapshotter.complete(HEAD, ONE, SnapshotMetrics())
         assert harness.reports.acknowledged == ([] if is_cancelled else [1])
 
 
