@@ -52,6 +52,7 @@ from checkpoints.verdict.completed import Part
 from controlplane.base.errors import Refusal
 from jobs.api.serializers import AttemptSerializer
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Attempt, DriverStatus, OperationStatus
+from tests.committed import committed_files
 from tests.database.api.test_permissions import TABLE
 from weir.cli import arguments
 from weir.config import CheckpointConfig, JobConfig, RestartConfig
@@ -205,12 +206,10 @@ def page_of_file(file: Path) -> Page:
 @cache
 def _words() -> frozenset[str]:
     """Every word in the repository's code, templates and settings; pages and this file aside."""
-    command = ["git", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     words: set[str] = set()
-    for name in listed.split("\0"):
+    for name in committed_files():
         path = ROOT / name
-        if path.suffix in {".md", ".png", ".lock"} or path == Path(__file__) or not path.is_file():
+        if path.suffix in {".md", ".png", ".lock"} or path == Path(__file__):
             continue
         words |= set(re.findall(r"\w+", path.read_text(errors="replace")))
     return frozenset(words)
@@ -373,7 +372,7 @@ VARIABLES = {
     "ENDPOINT": "5f0e6d62-8d8b-4e8c-9b8e-2f7a3c1d9e10",
     "SAVEPOINT": "6f1a2f0e-0c55-4a55-9a0e-4d4be0f0a001",
 }
-PLAIN = {"chmod", "kill", "openssl", "pg_dump", "sed"}  # Not this project's.
+PLAIN = {"chmod", "kill", "openssl", "pg_dump", "pip", "sed"}  # Not this project's.
 _SEPARATORS = set(";&|()\n")
 
 

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptio
 from importlib.metadata import version
 from pathlib import Path
 
+from weir.cli.up import MANAGE_EPILOG, UP_EPILOG, add_manage, add_up
 from weir.errors import ConfigError
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|h)?")
@@ -211,6 +212,8 @@ def parser() -> ArgumentParser:
     _add_inspect(commands)
     _add_compare(commands)
     _add_compare_modes(commands)
+    add_up(_command(commands, "up", "start a control plane on this machine", UP_EPILOG))
+    add_manage(_command(commands, "manage", "run a command of the control plane", MANAGE_EPILOG))
     return whole
 
 
