@@ -197,10 +197,29 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
             ),
             "spark.executor.extraJavaOptions": JVM_OPTIONS,
         }
+    settings |= cores_max(master, slots, lambda key: conf.get(key))
     settings |= encryption_settings(master, has_secret=conf.contains(SECRET))
     for key, value in settings.items():
         conf.setIfMissing(key, value)
     return SparkContext(conf=conf), True
+
+
+def cores_max(
+    master: str, slots: int, setting: Callable[[str], str | None] = lambda key: None
+) -> dict[str, str]:
+    """The limit by which a job takes the cores of its slots of a standalone cluster, and no more.
+
+    Without it an application takes all cores there are, and the next job finds no slot. Executors
+    of a fixed size are taken whole: the limit is a multiple of theirs.
+    """
+    if not master.startswith("spark://") or not slots:
+        return {}
+    each, executor = (_whole(setting(f"spark.{key}")) for key in ("task.cpus", "executor.cores"))
+    return {"spark.cores.max": str(-(-slots * each // executor) * executor)}
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and int(text) else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ env.execute("word count")
 
 @dataclass(frozen=True)
 class Packages:
-    """What the build has made, and the unpacked source distribution."""
+    """The build's wheel, and the unpacked source distribution."""
 
     wheel: Path
     source: Path
