@@ -471,6 +471,8 @@ def _compose_problem(words: list[str]) -> str | None:
             named, inner = plain[:1], rest[rest.index(plain[0]) + 1 :]
             if problem := command_problem(inner):
                 return problem
+        case "cp":
+            named = [word.partition(":")[0] for word in plain if ":" in word]
         case _:
             return f"docker compose {action} is not known"
     unknown = [name for name in named if name not in services]
@@ -1027,6 +1029,7 @@ BROKEN = {
     "a command of manage.py": ("```bash\npython manage.py weir_down\n```", "no command"),
     "an option of manage.py": ("```bash\npython manage.py weir_user a --role x\n```", "role"),
     "a service": ("```bash\ndocker compose up webs\n```", "no service webs"),
+    "a service of a copy": ("```bash\ndocker compose cp a webs:/b\n```", "no service webs"),
     "a substituted command": ('```bash\nuri=$(weir halt "$x")\n```', "invalid choice"),
     "a path of the API": (
         '```bash\ncurl -H "Authorization: Bearer $TOKEN" $URL/api/v1/jobs/$JOB/halt\n```',
