@@ -94,6 +94,7 @@ class Installed:
         """Start a program of the environment; nothing of the tests' own environment is passed."""
         program, *arguments = words
         kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
+        kept["PYTHONSAFEPATH"] = "1"  # Programs may not count on their working directory.
         return subprocess.Popen(
             [self.environment / "bin" / program, *arguments],
             cwd=self.directory,
