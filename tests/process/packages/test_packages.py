@@ -171,6 +171,7 @@ def test_description_of_the_package_has_no_link_into_the_checkout(packages: Pack
     assert [target for target in targets(described) if not target.startswith("https:")] == []
     assert "deploying (`docs/operating.md`)" in described
     assert "](" not in described
+    assert "docs/dashboard.png" not in described
 
 
 def test_word_count_runs_from_the_wheel(installed: Installed) -> None:
