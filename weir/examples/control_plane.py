@@ -5,16 +5,16 @@ to its API with a token. Both use only the interfaces that any user of the contr
 """
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import urllib3
+
+from weir.tools import control_plane
 
 START_S = 120.0
 STOP_S = 60.0
@@ -106,6 +106,7 @@ class LocalControlPlane:
         """Start the control plane and wait until its pages answer.
 
         Raises:
+            ConfigError: The extras of the control plane are not installed.
             RuntimeError: It ended or did not come up; the message has the end of its output.
         """
         self._home.mkdir(parents=True, exist_ok=True)
@@ -113,12 +114,9 @@ class LocalControlPlane:
         access.unlink(missing_ok=True)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "django", "weir_up"),
-                    *("--home", str(self._home), "--port", "0"),
-                    *("--access", str(access)),
-                ],
-                env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.dev"},
+                control_plane.command(
+                    "weir_up", f"--home={self._home}", "--port=0", f"--access={access}"
+                ),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches only this process.

@@ -1,7 +1,8 @@
-"""The tasks that a local master runs at a time, which its name tells before any slot is missing."""
+"""The cores of a job: those that a local master has, by its name, and those that are asked for."""
 
 import os
 import re
+from collections.abc import Callable
 
 from weir.errors import SlotError
 
@@ -35,3 +36,21 @@ def check_cores(master: str, slots: int) -> None:
         f"runs {cores} {'task' if cores == 1 else 'tasks'} at a time: start it with "
         f"--master local[{slots}], or lower the parallelism to {cores}"
     )
+
+
+def cores_max(
+    master: str, slots: int, setting: Callable[[str], str | None] = lambda key: None
+) -> dict[str, str]:
+    """The limit by which a job takes the cores of its slots of a standalone cluster, and no more.
+
+    Without it an application takes all cores there are, and the next job finds no slot. Executors
+    of a fixed size are taken whole: the limit is a multiple of theirs.
+    """
+    if not master.startswith("spark://") or not slots:
+        return {}
+    each, executor = (_whole(setting(f"spark.{key}")) for key in ("task.cpus", "executor.cores"))
+    return {"spark.cores.max": str(-(-slots * each // executor) * executor)}
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and int(text) else 1

@@ -38,7 +38,7 @@ from weir.protocol.events import JobEvent, Notice
 from weir.protocol.lifecycle import JobStatus
 from weir.secrets import job_secrets
 from weir.spark.cluster import run_job
-from weir.spark.cores import check_cores
+from weir.spark.cores import check_cores, cores_max
 from weir.spark.encryption import (
     SECRET,
     encryption_settings,
@@ -210,6 +210,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
             ),
             "spark.executor.extraJavaOptions": JVM_OPTIONS,
         }
+    settings |= cores_max(master, slots, lambda key: conf.get(key))
     settings |= encryption_settings(master, has_secret=conf.contains(SECRET))
     for key, value in settings.items():
         conf.setIfMissing(key, value)

@@ -261,6 +261,8 @@ def _remove_tree(top: Path, root: Path) -> None:
 
     def failed(function: object, path: str, raised: Any) -> None:
         error = raised[1] if isinstance(raised, tuple) else raised
+        if error.errno is None:  # A text alone, which Python 3.13 hides behind the path it adds.
+            raise OSError(*error.args) from error
         if error.errno not in _GONE:
             raise error
 

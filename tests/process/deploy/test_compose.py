@@ -5,19 +5,28 @@ Nothing is built here: what can be known from the files is checked against the c
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import redis
 import yaml
 from django.core.management import get_commands
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from controlplane.celery import app
+from controlplane.embedded.redis import bundled_server
+from controlplane.embedded.server import free_port
+from tests.waiting import wait_until
 from weir.spark.encryption import ENCRYPTED
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -178,19 +187,113 @@ def test_data_lies_in_named_volumes(name: str) -> None:
         assert target.startswith("/")
 
 
-def test_what_several_services_read_lies_in_one_volume() -> None:
-    def mounted(volume: str) -> set[str]:
-        return {
-            name
-            for name, service in SERVICES.items()
-            for mount in service.get("volumes", [])
-            if mount.split(":")[0] == volume
-        }
+@dataclass(frozen=True)
+class Volume:
+    """A shared directory: the code that reaches it, and the services that run that code.
 
-    spark = {"spark-worker-1", "spark-worker-2"}
-    assert mounted("checkpoints") == {"web", "worker", "launcher", "volumes", *spark}
-    assert mounted("drivers") == {"web", "launcher", "volumes"}
-    assert mounted("uploads") == mounted("drivers") | {"worker"}  # It removes old ones.
+    ``code`` are the names by which modules reach the directory; ``users`` are the modules that use
+    them, with the services that run those, ``+`` where they write.
+    """
+
+    code: str
+    users: dict[str, str]
+    user_code: bool = False  # Whether drivers and executors write there, as their job says.
+
+
+VOLUMES = {
+    "uploads": Volume(
+        r"\buploads\.(store|remove_unused)\b|(?<!locations\.)(?<!def )\bpath_of\(|\bWEIR_UPLOADS\b",
+        {
+            "jobs/api/uploads.py": "web+",
+            "frontend/submit/views.py": "web+",
+            "controlplane/retention/rules.py": "worker+",
+            "jobs/drivers/driver_files.py": "launcher",
+            "jobs/preview_processes.py": "launcher",
+            "jobs/uploads.py": "",  # Defines them.
+        },
+    ),
+    "drivers": Volume(
+        r"\bdriver_files\.(?!READ_BYTES_MAX|LOG_NAME|NOTE_NAME)\w+\(|\bWEIR_DRIVERS\b",
+        {
+            "controlplane/retention/files.py": "launcher+",
+            "frontend/about/logs.py": "web",
+            "jobs/api/views.py": "web",
+            "jobs/preview_processes.py": "launcher+",
+            "jobs/drivers/launcher.py": "launcher+",
+            "jobs/drivers/spark_command.py": "launcher+",
+            "jobs/drivers/driver_watch.py": "launcher+",
+            "jobs/drivers/driver_files.py": "",
+        },
+    ),
+    "checkpoints": Volume(
+        r"\bstore_(for|of)\(",
+        {
+            "checkpoints/retention/finalization.py": "worker+",
+            "checkpoints/retention/withdrawn_output.py": "worker+",
+            "checkpoints/retention/discards.py": "worker+",
+            "checkpoints/retention/sweep.py": "worker+",
+            "checkpoints/operations/previews.py": "worker",
+            "frontend/checkpoint/manifest.py": "web",
+            "jobs/submissions.py": "",  # Parses a URI.
+            "checkpoints/catalog/savepoint_names.py": "",
+            "checkpoints/catalog/locations.py": "",
+        },
+        user_code=True,
+    ),
+    "data": Volume(
+        r"\bWEIR_SCRIPT_ROOTS\b",
+        {"jobs/submissions.py": "web", "frontend/submit/views.py": "web"},
+        user_code=True,
+    ),
+}
+CONTROL_PLANE = ("controlplane", "jobs", "checkpoints", "frontend")
+EXECUTORS = {"launcher", "spark-worker-1", "spark-worker-2"}  # Drivers run beside the launcher.
+
+
+@pytest.mark.parametrize("name", sorted(VOLUMES))
+def test_modules_that_reach_a_volume_are_known(name: str) -> None:
+    using = {
+        path.relative_to(ROOT).as_posix()
+        for package in CONTROL_PLANE
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(VOLUMES[name].code, path.read_text()) and path.parent.name != "settings"
+    }
+    assert using == set(VOLUMES[name].users)
+
+
+@pytest.mark.parametrize("name", sorted(VOLUMES))
+def test_a_volume_is_mounted_where_code_reaches_it_and_written_only_where_code_writes(
+    name: str,
+) -> None:
+    volume = VOLUMES[name]
+    writes: dict[str, bool] = {}
+    for service in filter(None, volume.users.values()):
+        plain = service.removesuffix("+")
+        writes[plain] = writes.get(plain, False) or service != plain
+    if volume.user_code:
+        writes |= dict.fromkeys(EXECUTORS, True)
+    mounted = {
+        service: not mount.endswith(":ro")
+        for service, parts in SERVICES.items()
+        for mount in parts.get("volumes", [])
+        if mount.split(":")[0] == name and service != "volumes"  # Gives all to their group.
+    }
+    assert mounted == writes
+
+
+def test_a_volume_is_at_one_place() -> None:
+    places: dict[str, set[str]] = {}
+    for service in SERVICES.values():
+        if "build" in service:
+            for mount in service.get("volumes", []):
+                volume, target, *_ = mount.split(":")
+                places.setdefault(volume, set()).add(target)
+    assert places == {
+        **{name: {f"/var/lib/weir/{name}"} for name in ("uploads", "drivers", "checkpoints")},
+        "data": {"/data"},
+    }
+    for (place,) in places.values():
+        assert re.search(rf"install -d .* {place}\b", DOCKERFILE), place
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -294,14 +397,61 @@ def test_what_the_images_copy_exists_and_reaches_the_build() -> None:
         assert any(fnmatch(source, rule) for rule in allowed), source
 
 
-def test_the_image_has_every_app_and_what_the_apps_import() -> None:
+def test_the_images_have_the_wheel_and_the_wheel_every_app() -> None:
     from django.conf import settings
 
-    copied = set(re.findall(r"^COPY (\w+) \w+$", stage("source"), re.MULTILINE))
+    copied = set(re.findall(r"^COPY (\w+) \w+$", stage("wheel"), re.MULTILINE))
     local = {name.partition(".")[0] for name in settings.INSTALLED_APPS} & {
         path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()
     }
-    assert local | {"weir"} <= copied
+    assert copied == local | {"weir", "templates"}
+    for target in ("web", "spark"):
+        assert f"COPY --from={target}-environment /opt/venv /opt/venv" in stage(target)
+        assert "uv pip install --no-cache --no-deps /dist/*.whl" in stage(f"{target}-environment")
+    assert re.search(r"^WORKDIR /opt/venv/\S+/weir_control_plane$", stage("base"), re.MULTILINE)
+
+
+def test_redis_is_the_first_process_and_ends_on_sigterm(tmp_path: Path) -> None:
+    """Run as the container runs it, on another port and directory."""
+    password = "a0b1c2d3" * 6
+    command = [word.replace("$$", "$") for word in SERVICES["redis"]["command"]]
+    assert command[:2] == ["sh", "-c"]
+    port = free_port()
+    command[2] = command[2].replace("dir /data\n", f"dir {tmp_path}\nport {port}\n")
+    server = bundled_server()
+    assert server is not None
+    process = subprocess.Popen(
+        command,
+        env={"PATH": f"{server.parent}:{os.environ['PATH']}", "REDISCLI_AUTH": password},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        with redis.Redis(port=port, password=password, retry=Retry(NoBackoff(), 0)) as client:
+            wait_until(lambda: answers(client), "Redis answers")
+            assert psutil.Process(process.pid).exe() == str(server.resolve())
+            assert password not in " ".join(psutil.Process(process.pid).cmdline())
+            told = client.config_get("*")
+            assert told["maxmemory-policy"] == "volatile-ttl"
+            assert (told["appendonly"], told["save"]) == ("yes", "")
+            assert told["maxmemory"] == str(256 << 20)
+            client.set("queue", "kept")
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert process.returncode == 0
+    assert "Received SIGTERM" in said
+    assert b"kept" in b"".join(p.read_bytes() for p in tmp_path.rglob("*.aof"))
+
+
+def answers(client: "redis.Redis") -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
 
 
 def environment_of(name: str, values: dict[str, str]) -> dict[str, str]:

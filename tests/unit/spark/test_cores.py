@@ -1,7 +1,7 @@
 import pytest
 
 from weir.errors import SlotError
-from weir.spark.cores import check_cores, cores_of
+from weir.spark.cores import check_cores, cores_max, cores_of
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,28 @@ def test_a_job_with_more_slots_than_cores_is_refused_with_both_numbers() -> None
 @pytest.mark.parametrize("master", ["local[3]", "local[4]", "spark://host:7077"])
 def test_a_job_that_fits_or_whose_cores_are_unknown_passes(master: str) -> None:
     check_cores(master, 3)
+
+
+@pytest.mark.parametrize(
+    ("slots", "conf", "cores"),
+    [
+        (3, {}, 3),
+        (3, {"spark.task.cpus": "2"}, 6),
+        (3, {"spark.executor.cores": "2"}, 4),
+        (4, {"spark.executor.cores": "2"}, 4),
+        (3, {"spark.task.cpus": "2", "spark.executor.cores": "4"}, 8),
+        (3, {"spark.task.cpus": "", "spark.executor.cores": "?"}, 3),
+        (3, {"spark.executor.cores": "0"}, 3),
+    ],
+)
+def test_job_takes_the_cores_of_its_slots(slots: int, conf: dict[str, str], cores: int) -> None:
+    assert cores_max("spark://a:7077,b:7077", slots, conf.get) == {"spark.cores.max": str(cores)}
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "yarn", "k8s://a"])
+def test_other_masters_get_no_limit(master: str) -> None:
+    assert cores_max(master, 3) == {}
+
+
+def test_session_without_a_job_takes_all_cores() -> None:
+    assert cores_max("spark://a:7077", 0) == {}
