@@ -165,8 +165,8 @@ class UpgradeView(OperationActionView):
 class ForkView(OperationActionView):
     """Runs a second job from a savepoint of this one, which is not affected.
 
-    Without a savepoint or checkpoint, a savepoint is taken first. The operation's result names the
-    new job.
+    Without a savepoint or checkpoint, a savepoint is taken first. The operation succeeds once the
+    new job runs; from its submission on, the operation's result names it.
     """
 
     serializer_class = requests.ForkRequest

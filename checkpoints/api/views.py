@@ -215,6 +215,7 @@ class ChannelsView(OfCheckpoint, ListAPIView):
 
     serializer_class = shapes.ChannelSerializer
     filter_backends = [Ordering]
+    query_class = ChannelQuery
     orderings = channels.ORDERINGS
     default_ordering = "place"
 
@@ -231,7 +232,7 @@ class ChannelsView(OfCheckpoint, ListAPIView):
         `?ordering=-blocked_ms` with those that waited longest, `?ordering=-in_flight_bytes` with
         those that have most persisted in-flight data.
         """
-        query = ChannelQuery(data=request.query_params)
+        query = self.query_class(data=request.query_params)
         query.is_valid(raise_exception=True)
         page = Page()
         page.begin(request, self)

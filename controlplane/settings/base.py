@@ -176,6 +176,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "controlplane.base.requests.ContentSecurityPolicyMiddleware",
+    "controlplane.base.known_parameters.KnownParametersMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"

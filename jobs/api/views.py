@@ -263,6 +263,7 @@ class DriverLogView(OfJob, OneView):
 
     roles = {"GET": Role.OPERATOR}  # A pipeline may print anything, secrets too.
     renderer_classes = [PlainTextRenderer, renderers.JSONRenderer]
+    query_class = LogQuery
 
     @extend_schema(
         operation_id="get_driver_log",
@@ -288,7 +289,7 @@ class DriverLogView(OfJob, OneView):
         Bytes that are no UTF-8 are replaced. For operators only: a log holds all that the pipeline
         printed, secrets too.
         """
-        query = LogQuery(data=request.query_params)
+        query = self.query_class(data=request.query_params)
         query.is_valid(raise_exception=True)
         given = query.validated_data
         driver = existing(
