@@ -50,7 +50,10 @@ logger = logging.getLogger(__name__)
 
 EXPIRED_MAX = 500  # Per sweep; the next takes the rest.
 KEY_LENGTH_MAX = 200
-FORK_SETTLES_MS = 10_000  # After the deadline of a fork's submission, until that of the fork itself.
+WAIT_S_MAX = 30  # For which a request for an operation may wait for its change.
+FORK_SETTLES_MS = (
+    10_000  # After the deadline of a fork's submission, until that of the fork itself.
+)
 
 # Operations of these kinds have to end before one of the key's kind may begin. A savepoint may run
 # beside a checkpoint; a change of the job waits for all earlier operations, a cancellation only for
@@ -275,7 +278,9 @@ def _time_for(operation: Operation, before: Mapping[str, Any]) -> float | None:
     if _is_to_return(operation):  # It gets the usual time once more for that.
         return float(settings.WEIR_OPERATION_TIMEOUT_MS)
     phase = (operation.progress or {})["phase"]
-    if phase == steps.Phase.FORKING:  # Later than that of the fork's own submission, which says why.
+    if (
+        phase == steps.Phase.FORKING
+    ):  # Later than that of the fork's own submission, which says why.
         return float(settings.WEIR_OPERATION_TIMEOUT_MS) + FORK_SETTLES_MS
     if phase == before.get("phase") or phase != steps.Phase.RELAUNCHING:
         return None

@@ -2,8 +2,8 @@
 
 ``weir.protocol.operations`` decides that a job that was stopped for its upgrade is to be launched,
 or that one which did not come to run with a change is to be taken back. A tick does it here, in a
-transaction of its own, once the end of the job is settled. A tick also ends a fork's operation, once
-the fork's own submission has ended: then no transaction holds the locks of two jobs.
+transaction of its own, once the end of the job is settled. A tick also ends a fork's operation,
+once the fork's own submission has ended: so no transaction holds the locks of two jobs.
 """
 
 import logging

@@ -47,6 +47,7 @@ MULTIPART_BYTES_MAX = 64 << 10  # The parts of an upload's form beside the file.
 # Requested so often that their lines would be most of the log; failures are logged all the same.
 QUIET_PATHS = ("/gateway/", "/healthz", "/metrics", "/readyz", "/static/")
 
+_CHANGES = re.compile(r"/api/v1/jobs/[^/]+/(fork|upgrade)")  # They may bring a script.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:+/=-]{1,64}")
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -73,7 +74,7 @@ def hashes_password(method: str, path: str) -> bool:
 
 def is_upload(path: str) -> bool:
     """Whether requests to a path may have a script in their body."""
-    return path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH
+    return path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH or bool(_CHANGES.fullmatch(path))
 
 
 def may_be_large(headers: Headers) -> bool:

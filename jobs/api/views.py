@@ -20,7 +20,7 @@ from controlplane.accounts.permissions import account
 from controlplane.base.errors import NotFound, existing
 from controlplane.base.views import OneView
 from jobs import services
-from jobs.api import filters
+from jobs.api import filters, requests
 from jobs.api import serializers as shapes
 from jobs.api.common import (
     IDEMPOTENCY_KEY,
@@ -70,7 +70,7 @@ class JobsView(ListAPIView):
         operation_id="submit_job",
         tags=["jobs"],
         summary="Submit a job",
-        request=shapes.SubmissionRequest,
+        request=requests.SubmissionRequest,
         responses={202: shapes.OperationSerializer},
         parameters=[IDEMPOTENCY_KEY, LOCATION],
         examples=[
@@ -102,7 +102,7 @@ class JobsView(ListAPIView):
 
         An uploaded pipeline runs as code on the cluster: the role operator allows exactly that.
         """
-        with submission_of(request, shapes.SubmissionRequest.read(request)) as submission:
+        with submission_of(request, requests.SubmissionRequest.read(request)) as submission:
             operation = services.submit(account(request), submission, key=idempotency_key(request))
         return accepted(request, operation)
 

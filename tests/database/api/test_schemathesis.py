@@ -47,7 +47,7 @@ def document(*modes: GenerationMode) -> Any:
         config=SchemathesisConfig(projects=projects),
     )
     schema.app = WSGIHandler()
-    return schema
+    return schema.exclude(path="/events/jobs/{job_id}")  # Beside Django.
 
 
 malformed = document(GenerationMode.NEGATIVE)
@@ -103,7 +103,8 @@ def test_what_the_document_does_not_allow_is_refused(case: Case, token: str) -> 
 def test_what_the_document_allows_is_answered_as_it_says(case: Case, token: str) -> None:
     """Ask for rows that are there, so that the answers are not all 404."""
     user = User.objects.get(username="root")
-    names = {"job_id": JOB, "number": 2, "id": user.pk, "name": STORED}
+    digest = Artifact.objects.values_list("pk", flat=True).first() or "0" * 64
+    names = {"job_id": JOB, "number": 2, "id": user.pk, "name": STORED, "digest": digest}
     if "operations" in case.path:
         names["id"] = OPERATION
     elif "savepoints" in case.path:

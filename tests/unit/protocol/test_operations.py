@@ -231,7 +231,15 @@ for _state in KINDS:
     _WAYS[_name, "done"] = _state, [OutOfTime("late")]
 EVENTS: list[OperationEvent] = [
     *(RUNS, IDLES, Saved(URI), Saved("another"), NotSaved("no"), OutOfTime("late")),
-    *(Overtaken("overtaken"), LaunchTick(), ForkRuns(), ForkFailed("no"), CAN_RUN, CAN_IDLE, NotChecked("no")),
+    *(
+        Overtaken("overtaken"),
+        LaunchTick(),
+        ForkRuns(),
+        ForkFailed("no"),
+        CAN_RUN,
+        CAN_IDLE,
+        NotChecked("no"),
+    ),
     *(JobReached(status, "it hurt") for status in JobStatus),
 ]
 
