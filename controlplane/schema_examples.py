@@ -87,7 +87,7 @@ def _example(
     if "enum" in schema:
         return schema["enum"][0]
     kind = schema.get("type", "object" if "properties" in schema else None)
-    kinds = kind if isinstance(kind, list) else [kind]
+    kinds: list[Any] = kind if isinstance(kind, list) else [kind]
     own = OF_COMPONENT.get(component, {}).get(name, VALUES.get(name))
     if own is not None and _fits(own, kinds, schema):
         return own
@@ -115,7 +115,7 @@ def _example(
             return None
 
 
-def _fits(value: Any, kinds: list[str], schema: dict[str, Any]) -> bool:
+def _fits(value: Any, kinds: list[Any], schema: dict[str, Any]) -> bool:
     if isinstance(value, str):
         return "string" in kinds and schema.get("format") in (None, "uri")
     types = {list: "array", dict: "object", int: "integer"}

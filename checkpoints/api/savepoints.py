@@ -114,7 +114,8 @@ class SavepointView(Versioned, OneView):
     def lock(self) -> Savepoint:
         """The savepoint, locked with its job."""
         services.locked(self.savepoint.job_id)
-        return self.get_queryset().get(pk=self.savepoint.pk)
+        savepoint: Savepoint = self.get_queryset().get(pk=self.savepoint.pk)
+        return savepoint
 
     @extend_schema(
         operation_id="get_savepoint",

@@ -97,8 +97,9 @@ def _launch(job: Job, operation: Operation) -> bool:
 
 
 def _fork_launched(job: Job, operation: Operation) -> bool:
-    known = operation.result or {}
-    submitted = Operation.objects.filter(pk=known.get("operation")).first()
+    if operation.result is None:
+        return False
+    submitted = Operation.objects.filter(pk=operation.result["operation"]).first()
     if submitted is None or submitted.status in OPEN_OPERATIONS:
         return False
     event: ForkRuns | ForkFailed = ForkRuns()

@@ -119,15 +119,15 @@ def set_password(actor: User | None, user_id: int, password: str | None = None) 
 
 
 @transaction.atomic
-def ensure_operator(name: str, password: str) -> User:
-    """The account with this name and password, created as an operator if there is none.
+def ensure_account(name: str, password: str, role: Role) -> User:
+    """The account with this name and password, created in this role if there is none.
 
     For the control plane that starts itself on one machine and prints the login. An existing
     account keeps its role.
     """
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
-        return create_user(None, name, Role.OPERATOR, password=password)[0]
+        return create_user(None, name, role, password=password)[0]
     if not user.check_password(password):
         set_password(None, user.pk, password)
     return set_active(None, user.pk, True)

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controlplane.base import logs, problems
+from controlplane.base import logs, problems, request_metrics
 from controlplane.base.bodies import too_large
 from controlplane.base.errors import (
     DiskFull,
@@ -207,7 +207,8 @@ class PlainRequests:
 
 
 def log_access(method: str, path: str, status: int, started: float) -> None:
-    """Log a request and its status; ``started`` is its begin by the monotonic clock."""
+    """Log and measure a request; ``started`` is its begin by the monotonic clock."""
+    request_metrics.observe(path, status, time.monotonic() - started)
     is_quiet = status < 400 and path.startswith(QUIET_PATHS)
     logger.log(
         logging.DEBUG if is_quiet else logging.INFO,

@@ -98,7 +98,7 @@ class RecoveryTargetField(serializers.FloatField):
 
 
 class JobChangeRequest(RequestSerializer):
-    """What of a job can be changed; a field that is left out stays as it is."""
+    """Changes of a job; a field that is left out stays as it is."""
 
     name = serializers.CharField(
         required=False, max_length=100, help_text="The job's name; its id stays."

@@ -17,8 +17,7 @@ from rest_framework.views import APIView
 from controlplane.base import problems
 from controlplane.base.errors import Invalid
 from controlplane.base.pagination import Ordering
-
-_READING = ("GET", "HEAD")
+from controlplane.base.requests import API_PREFIX
 
 
 def known_parameters(view: type[APIView], method: str) -> list[str]:
@@ -29,7 +28,7 @@ def known_parameters(view: type[APIView], method: str) -> list[str]:
 def _known(view: type[APIView], method: str) -> Iterator[str]:
     if len(view.renderer_classes) > 1:
         yield str(api_settings.URL_FORMAT_OVERRIDE)
-    if method not in _READING:
+    if method != "GET":
         return
     yield from getattr(view, "query_parameters", ())
     if (query := getattr(view, "query_class", None)) is not None:
@@ -64,9 +63,14 @@ class KnownParametersMiddleware:
     ) -> HttpResponse | None:
         """Refuse a request whose query has a name that its view does not read."""
         view = getattr(view_func, "cls", None)
-        if not request.GET or not (isinstance(view, type) and issubclass(view, APIView)):
+        if not (isinstance(view, type) and issubclass(view, APIView)):
             return None
-        known = known_parameters(view, request.method or "")
+        if not (request.GET and request.path.startswith(API_PREFIX)):
+            return None
+        method = "GET" if request.method == "HEAD" else request.method or ""
+        if not hasattr(view, method.lower()):
+            return None  # 405, by the view.
+        known = known_parameters(view, method)
         unknown = sorted(set(request.GET) - set(known))
         if not unknown:
             return None

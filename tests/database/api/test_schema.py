@@ -14,7 +14,6 @@ from rest_framework.views import APIView
 from controlplane import schema_words
 from controlplane.base.rest.known_parameters import known_parameters
 from controlplane.schema_words import PROPERTIES
-
 from tests.database.api.conftest import API
 from tests.database.api.test_permissions import TABLE
 
@@ -109,9 +108,7 @@ def test_every_body_of_success_has_an_example_that_is_valid(document: dict[str, 
     assert count > 70
 
 
-def test_the_parameters_of_the_document_are_those_that_are_known(
-    document: dict[str, Any]
-) -> None:
+def test_the_parameters_of_the_document_are_those_that_are_known(document: dict[str, Any]) -> None:
     """A parameter that is documented and refused, or the other way round, would be a lie."""
     count = 0
     for path, view in views():
@@ -122,7 +119,7 @@ def test_the_parameters_of_the_document_are_those_that_are_known(
             parameters = operation.get("parameters", ())
             named = {one["name"] for one in parameters if one["in"] == "query"}
             known = set(known_parameters(view, method.upper()))
-            # Every address takes the format of its answer; it is documented where there is a choice.
+            # The format of the answer is documented where there is a choice.
             assert known - {"format"} == named - {"format"}, (method, path)
             count += len(named)
     assert count > 100

@@ -18,6 +18,7 @@ from controlplane.accounts.models import User
 from controlplane.deliveries.models import Delivery
 from controlplane.secrets import services as secrets
 from jobs.drivers import driver_files
+from jobs.models import Artifact
 from tests import factories
 from tests.database.api import whole_jobs
 
