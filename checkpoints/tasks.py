@@ -14,7 +14,13 @@ from controlplane.base.ticks import run_all
 def tick() -> None:
     """Trigger and expire the checkpoints of all jobs, and carry their operations on."""
     clock.look()
-    run_all(ticks.tick_due, upgrades.check_due, returns.launch_due, returns.return_due)
+    run_all(
+        ticks.tick_due,
+        upgrades.check_due,
+        returns.launch_due,
+        returns.return_due,
+        returns.forks_launched,
+    )
 
 
 @shared_task

@@ -2,14 +2,16 @@
 
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
-from controlplane.base.converters import JobId
-from controlplane.schema import DocsView, SchemaView
+from controlplane.base.converters import Digest, JobId
+from controlplane.schema import DocsView, RootView, SchemaView
 
 app_name = "api"
 
 register_converter(JobId, "job")
+register_converter(Digest, "digest")
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("", RootView.as_view(), name="root"),
     path("", include("checkpoints.api.urls")),
     path("", include("jobs.api.urls")),
     path("", include("controlplane.accounts.api")),

@@ -41,6 +41,7 @@ from controlplane.base.requests import (
     refusal,
 )
 from controlplane.base.threads import Unavailable, in_database
+from controlplane.operation_waits import admission, wait_for_change
 
 # Before the refusal of a login: a loop of them waits instead of coming again at once.
 REFUSED_LOGIN_PAUSE_S = 1.0
@@ -68,6 +69,7 @@ class DjangoHandler(ASGIHandler):
         self._large_bodies = Admission(
             "large requests", LARGE_BODIES_MAX, {"account": LARGE_BODIES_PER_ACCOUNT_MAX}
         )
+        self._waits = admission()
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Load the middlewares as synchronous ones, for threads."""
@@ -86,6 +88,7 @@ class DjangoHandler(ASGIHandler):
             try:
                 bytes_max, beyond = await self._limit(scope, holds)
                 size = await read_into(body, scope, receive, bytes_max)
+                await wait_for_change(scope, receive, self._waits)
             except ClientGoneError:
                 return
             except TooLarge as error:

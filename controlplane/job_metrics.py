@@ -7,7 +7,18 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import BigIntegerField, Count, FloatField, Max, Q, QuerySet, Sum
+from django.db.models import (
+    BigIntegerField,
+    Count,
+    Exists,
+    FloatField,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Sum,
+)
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -20,8 +31,10 @@ from jobs.models import (
     Driver,
     DriverStatus,
     Job,
+    Operator,
     Subtask,
 )
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 
@@ -53,37 +66,75 @@ def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
     for job_id, most in back_pressure(live).items():
         pressed.add_metric([job_id], most.share)
     yield pressed
-    yield from _subtask_metrics(live)
+    yield from _subtask_metrics(live, now)
 
 
-def _subtask_metrics(job_ids: Sequence[str]) -> Iterator[Metric]:
+def _subtask_metrics(job_ids: Sequence[str], now: datetime) -> Iterator[Metric]:
     waits = GaugeMetricFamily(
         "weir_cpu_wait_ratio",
         "Share of about two seconds in which the slot of a job that was worst off was ready to run "
         "and had no processor: 0 to 1.",
         labels=["job"],
     )
+    busy = GaugeMetricFamily(
+        "weir_busy_ratio",
+        "Share of about two seconds that a job's busiest subtask worked: 0 to 1.",
+        labels=["job"],
+    )
+    lag = GaugeMetricFamily(
+        "weir_watermark_lag_seconds",
+        "Time by which the watermark of a job's last subtask is behind the clock.",
+        labels=["job"],
+    )
+    records = CounterMetricFamily(
+        "weir_records",
+        "Records that sources emitted (in), and that reached chains with a sink (out), since the "
+        "attempt began.",
+        labels=["job", "direction"],
+    )
     bad = CounterMetricFamily(
         "weir_bad_records",
         "Records on which a function raised, and which were left out, since the attempt began.",
         labels=["job"],
     )
-    wait = Cast(KT("rates__cpu_wait"), FloatField())
+    running = Q(status=SubtaskStatus.RUNNING)
+    taken_in = Cast(KT("metrics__records_in"), BigIntegerField())
     measured = (
         Subtask.objects.filter(job__in=job_ids)
         .order_by()
         .values("job")
         .annotate(
-            wait=Max(wait, filter=Q(status=SubtaskStatus.RUNNING)),
+            wait=Max(Cast(KT("rates__cpu_wait"), FloatField()), filter=running),
+            busy=Max(Cast(KT("rates__busy"), FloatField()), filter=running),
+            watermark_ms=Min(Cast(KT("metrics__watermark_ms"), BigIntegerField()), filter=running),
+            into=Sum(taken_in, filter=_of_chain_with(is_source=True)),
+            out_of=Sum(taken_in, filter=_of_chain_with(is_sink=True)),
             bad=Sum(Cast(KT("metrics__bad_records"), BigIntegerField())),
         )
     )
-    for job_id, most, count in measured.values_list("job", "wait", "bad"):
-        if most is not None:
-            waits.add_metric([job_id], most)
-        if count is not None:
-            bad.add_metric([job_id], count)
-    yield from (waits, bad)
+    for row in measured:
+        job_id = row["job"]
+        least_ms = row["watermark_ms"]
+        lag_s = None if not _is_time(least_ms) else max(0.0, now.timestamp() - least_ms / 1_000)
+        families = ((waits, row["wait"]), (busy, row["busy"]), (lag, lag_s), (bad, row["bad"]))
+        for family, value in families:
+            if value is not None:
+                family.add_metric([job_id], value)
+        for direction, count in (("in", row["into"]), ("out", row["out_of"])):
+            if count is not None:
+                records.add_metric([job_id, direction], count)
+    yield from (waits, busy, lag, records, bad)
+
+
+def _is_time(watermark_ms: int | None) -> bool:
+    """Whether a watermark is a point in time: it is not before the first and not after the last."""
+    return watermark_ms is not None and MIN_WATERMARK_MS < watermark_ms < MAX_WATERMARK_MS
+
+
+def _of_chain_with(**operators: bool) -> Exists:
+    """The condition that a subtask's chain has such an operator."""
+    of_chain = Operator.objects.filter(job=OuterRef("job"), chain=OuterRef("chain"))
+    return Exists(of_chain.filter(**operators))
 
 
 def _count_metrics(jobs: Sequence[Job]) -> Iterator[Metric]:

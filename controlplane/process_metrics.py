@@ -1,10 +1,11 @@
-"""Metrics of this web process: open event streams, command polls, refused requests of drivers."""
+"""Metrics of this web process: requests, event streams, polls, refused requests of drivers."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from controlplane.base import errors
+from controlplane.base import errors, request_metrics
 
 REGISTRY = CollectorRegistry()
+REGISTRY.register(request_metrics.durations)
 
 event_streams = Gauge(
     "weir_web_event_streams", "Event streams open to browsers in this process.", registry=REGISTRY

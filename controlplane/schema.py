@@ -1,5 +1,6 @@
 """The OpenAPI document: its parts that drf-spectacular cannot derive from views, and its page."""
 
+import copy
 from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
@@ -7,11 +8,15 @@ from django.http import HttpResponseBase
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.reverse import reverse
 
+from controlplane import schema_examples, schema_words
 from controlplane.base import problems
 from controlplane.base.converters import JobId
+from controlplane.base.views import OneView
 from weir.config import CheckpointingMode
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
@@ -76,14 +81,52 @@ _EXAMPLE = {
     "state": "finished",
     "allowed": ["running"],
 }
+_EVENTS: dict[str, Any] = {  # Beside Django: controlplane.event_streams.
+    "operationId": "follow_job",
+    "summary": "Follow a job",
+    "description": (
+        "Server-sent events for browsers, with a session and no token: each event `snapshot` holds "
+        "as JSON what the job's page shows, at most ten a second. Each is whole, so a slow reader "
+        "gets fewer of them. A comment comes every 15 seconds; the stream ends with the session."
+    ),
+    "tags": ["jobs"],
+    "security": [{"session": []}],
+    "parameters": [
+        {
+            "name": "job_id",
+            "in": "path",
+            "required": True,
+            "description": "The job's id.",
+            "schema": {"type": "string", "pattern": f"^{JobId.regex}$"},
+        }
+    ],
+    "responses": {
+        "200": {
+            "description": "The stream, until the client closes it.",
+            "content": {
+                "text/event-stream": {
+                    "schema": {"type": "string"},
+                    "example": 'retry: 2000\n\nid: 1\nevent: snapshot\ndata: {"job": …}\n\n',
+                }
+            },
+        },
+        **{
+            status: {"$ref": f"#/components/responses/Problem{status}"}
+            for status in ("401", "404", "429")
+        },
+        "default": {"$ref": "#/components/responses/Problem"},
+    },
+}
 _SAID = {
     "400": "The request is malformed; `errors` names the fields.",
     "401": "The request has neither a login nor a valid token.",
     "403": "The role is too low.",
     "404": "The requested object does not exist.",
     "409": "The job's state does not allow it, or another operation is under way.",
+    "412": "It was changed since the version that `If-Match` names.",
     "413": "The body is too large.",
     "415": "The body is of another type.",
+    "428": "The server wants `If-Match` with changes.",
     "422": "The idempotency key was used for another request.",
     "429": "Too many requests; `Retry-After` says how long to wait.",
     "default": "Any other problem, such as a database outage (503).",
@@ -93,7 +136,8 @@ _SAID = {
 def complete(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """Add the possible problem responses to every operation of the document."""
     schemas = result["components"]["schemas"]
-    schemas["Problem"] = _PROBLEM
+    schemas["Problem"] = copy.deepcopy(_PROBLEM)
+    schema_words.describe(schemas)
     content = {
         problems.CONTENT_TYPE: {
             "schema": {"$ref": "#/components/schemas/Problem"},
@@ -107,6 +151,7 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
     for name, schema in schemas.items():
         if name.endswith("Request") and schema.get("type") == "object":
             schema.setdefault("additionalProperties", False)
+    schema_examples.add_examples(result)
     for path in result["paths"].values():
         for operation in path.values():
             for status in _statuses(operation):
@@ -120,6 +165,7 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
                     parameter["schema"]["pattern"] = f"^{JobId.regex}$"
                 elif parameter["in"] == "path" and parameter["schema"]["type"] == "integer":
                     parameter["schema"]["minimum"] = 0
+    result["paths"]["/events/jobs/{job_id}"] = {"get": copy.deepcopy(_EVENTS)}
     return result
 
 
@@ -132,6 +178,8 @@ def _statuses(operation: dict[str, Any]) -> list[str]:
         statuses.append("400")
     if any(parameter["in"] == "path" for parameter in parameters):
         statuses.append("404")
+    if any(parameter["name"] == "If-Match" for parameter in parameters):
+        statuses += ["412", "428"]
     if "202" in operation["responses"]:
         statuses += ["409", "422"]
     return statuses
@@ -158,8 +206,44 @@ class SessionScheme(OpenApiAuthenticationExtension):
         }
 
 
+# The lists below ``/api/v1/``, by the names of their URLs.
+_LISTS = (
+    *("jobs", "operations", "checkpoints", "savepoints", "uploads", "secrets", "alerts", "rules"),
+    *("silences", "endpoints", "deliveries", "tokens", "users", "audit"),
+)
+
+
+class RootSerializer(serializers.Serializer[Any]):
+    """The way to everything else."""
+
+    resources = serializers.DictField(
+        child=serializers.URLField(), help_text="The URLs of the lists, by name."
+    )
+    me = serializers.URLField(help_text="The account and the role of the request.")
+    schema = serializers.URLField(help_text="The OpenAPI document.")
+    docs = serializers.URLField(help_text="The OpenAPI document as a page.")
+    dashboard = serializers.URLField(help_text="The pages for people.")
+
+
+class RootView(OneView):
+    """A view of what the API has."""
+
+    serializer_class = RootSerializer
+
+    @extend_schema(operation_id="get_root", tags=["api"], summary="Show what there is")
+    def get(self, request: Request) -> Response:
+        """The URLs of the lists, of the OpenAPI document and of the dashboard."""
+        names = ("me", "schema", "docs")
+        links: dict[str, Any] = {name: reverse(f"api:{name}", request=request) for name in names}
+        links["resources"] = {name: reverse(f"api:{name}", request=request) for name in _LISTS}
+        links["dashboard"] = reverse("job-list", request=request)
+        return Response(self.get_serializer(links).data)
+
+
 class SchemaView(SpectacularAPIView):
     """A view of the OpenAPI document."""
+
+    query_parameters = ("lang", "version")
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -173,6 +257,8 @@ class DocsView(SpectacularSwaggerSplitView):
     """The page of the document, by Swagger UI, with its script in a file of its own."""
 
     url_name = "api:schema"
+    template_name = "api_docs.html"
+    query_parameters = ("script",)
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or redirect to the login."""

@@ -139,6 +139,7 @@ class Job(models.Model):
 
     id = models.CharField(primary_key=True, max_length=120)  # Also its directory in the storage.
     name = models.CharField(max_length=100)
+    labels = models.JSONField(default=dict, blank=True)  # Texts by name.
     pipeline_kind = models.CharField(max_length=16, choices=PipelineKind)
     pipeline_target = models.CharField(max_length=500)  # Path, module, or the artifact's file name.
     artifact = models.ForeignKey(Artifact, null=True, blank=True, on_delete=models.PROTECT)
@@ -183,6 +184,7 @@ class Job(models.Model):
     status_changed_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)  # First RUNNING.
     ended_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)  # Left out of lists since.
 
     # Known once the pipeline has built its graph.
     planned_name = models.CharField(max_length=200, blank=True)

@@ -50,6 +50,10 @@ logger = logging.getLogger(__name__)
 
 EXPIRED_MAX = 500  # Per sweep; the next takes the rest.
 KEY_LENGTH_MAX = 200
+WAIT_S_MAX = 30  # For which a request for an operation may wait for its change.
+FORK_SETTLES_MS = (
+    10_000  # After the deadline of a fork's submission, until that of the fork itself.
+)
 
 # Operations of these kinds have to end before one of the key's kind may begin. A savepoint may run
 # beside a checkpoint; a change of the job waits for all earlier operations, a cancellation only for
@@ -118,7 +122,12 @@ def earlier(actor: User | None, key: str | None, mark: str) -> Operation | None:
 def blocking(kind: OperationKind, under_way: Iterable[Operation]) -> Operation | None:
     """The first of a job's open operations that has to end before one of this kind may begin."""
     first = _WAITS_FOR.get(kind, frozenset())
-    return next((other for other in under_way if other.kind in first), None)
+    return next((o for o in under_way if o.kind in first and not _waits_for_fork(o)), None)
+
+
+def _waits_for_fork(operation: Operation) -> bool:
+    """Whether all that an operation has to do with its own job is done."""
+    return (operation.progress or {}).get("phase") == steps.Phase.FORKING
 
 
 def begin(
@@ -178,6 +187,8 @@ def begin(
             raise
         return winner
     for overtaken in under_way.filter(kind__in=_OVERTAKES.get(kind, ())).exclude(pk=operation.pk):
+        if _waits_for_fork(overtaken):
+            continue
         give_up(overtaken, OperationStatus.CANCELLED, f"overtaken by {kind.value} {operation.pk}")
     wakeups.on_commit(wakeups.job(job.pk))
     return operation
@@ -267,6 +278,10 @@ def _time_for(operation: Operation, before: Mapping[str, Any]) -> float | None:
     if _is_to_return(operation):  # It gets the usual time once more for that.
         return float(settings.WEIR_OPERATION_TIMEOUT_MS)
     phase = (operation.progress or {})["phase"]
+    if (
+        phase == steps.Phase.FORKING
+    ):  # Later than that of the fork's own submission, which says why.
+        return float(settings.WEIR_OPERATION_TIMEOUT_MS) + FORK_SETTLES_MS
     if phase == before.get("phase") or phase != steps.Phase.RELAUNCHING:
         return None
     given_s = operation.parameters.get("run_within_s")

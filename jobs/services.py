@@ -395,9 +395,9 @@ def relaunch(job: Job, why: str, reason: FailureReason) -> None:
     if job.is_over:
         hooks.checkpoints.job_reopened(job)
         job.restart_state = None  # Earlier losses no longer count: a user asked for this start.
-    job.desired = DesiredState.RUNNING
+    job.desired, job.archived_at = DesiredState.RUNNING, None
     job.restart_at = clock.now()
-    job.save(update_fields=["desired", "restart_at", "restart_state"])
+    job.save(update_fields=["desired", "archived_at", "restart_at", "restart_state"])
     _end_driver(job, drivers.live(job), why, reason)
     drivers.await_driver(job, why, is_planned=True)
     drivers.relaunch(job, why)  # Where refused, the next tick tries again.

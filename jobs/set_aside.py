@@ -38,6 +38,7 @@ class Step(StrEnum):
     EXPIRE = "expire"  # An operation.
     CHECK = "check"  # To take in the judgement on an upgrade's pipeline.
     LAUNCH = "launch"  # To launch a job with its new pipeline.
+    FORK = "fork"  # To end a fork's operation once the new job runs.
     RETURN = "return"  # To take a job back after an operation.
     CHECKPOINT = "checkpoint"  # To trigger or to expire one.
     SETTLE = "settle"  # A checkpoint of a lost driver.

@@ -73,6 +73,14 @@ class Checked:
     claims: bool  # and whether the job owns it from then on.
 
 
+def check_name(given: str, problems: Problems) -> str:
+    """The name of a job without space around it, its problem noted."""
+    name = given.strip()
+    if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
+        problems.add("name", f"A name has 1 to {NAME_LENGTH_MAX} printable characters.")
+    return name
+
+
 def check(submission: Submission) -> Checked:
     """Check a submission and fill in the choices that it leaves open.
 
@@ -80,9 +88,7 @@ def check(submission: Submission) -> Checked:
         Invalid: A field is missing, malformed or out of range; ``errors`` names each.
     """
     errors = Problems()
-    name = submission.name.strip()
-    if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
-        errors.add("name", f"A name has 1 to {NAME_LENGTH_MAX} printable characters.")
+    name = check_name(submission.name, errors)
     kind, target, artifact = _pipeline(submission, errors)
     options = check_options(submission.options, errors.add)
     restore, claims = options.pop("restore", None), options.pop("claims", False)

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from django.conf import settings
 from django.db import transaction
@@ -22,12 +23,22 @@ from django.db.models import Exists, OuterRef, Q
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import advisory_locks, clock
-from controlplane.base.errors import Invalid, TooLarge
+from controlplane.base.errors import Invalid, NotFound, Refusal, TooLarge, existing
 from controlplane.base.ticks import Budget
 from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation
 
 NAME_LENGTH_MAX = 200
+JOBS_NAMED_MAX = 10  # In the refusal to delete an upload.
 REMOVED_MAX = 200  # In one look.
+
+
+class UploadInUse(Refusal):
+    """The upload is needed; ``needed_by`` names jobs that have it."""
+
+    code = "upload_in_use"
+    status = 409
+    title = "The upload is in use"
+
 
 UNUSED = ~Q(Exists(Job.objects.filter(artifact=OuterRef("pk"))))
 
@@ -74,6 +85,68 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
     return artifact
 
 
+def one(digest: str) -> Artifact:
+    """An upload.
+
+    Raises:
+        NotFound: There is none with this digest.
+    """
+    rows = Artifact.objects.select_related("uploaded_by").filter(pk=digest)
+    return existing(rows, f"There is no upload {digest}.")
+
+
+def opened(artifact: Artifact) -> BinaryIO:
+    """The file of an upload, to be read and closed.
+
+    Raises:
+        NotFound: The file is not on this machine.
+    """
+    try:
+        return path_of(artifact).open("rb")
+    except FileNotFoundError as error:
+        raise NotFound(f"The file of the upload {artifact.pk} is not on this machine.") from error
+
+
+def rename(actor: User | None, digest: str, file_name: str) -> Artifact:
+    """Change the name under which an upload is listed.
+
+    Raises:
+        NotFound: There is no such upload.
+        Invalid: The name is no plain name of a Python script.
+    """
+    _check_name(file_name, "file_name")
+    with transaction.atomic():
+        rows = Artifact.objects.select_for_update(of=("self",)).select_related("uploaded_by")
+        artifact = existing(rows.filter(pk=digest), f"There is no upload {digest}.")
+        before = artifact.file_name
+        if before != file_name:
+            artifact.file_name = file_name
+            artifact.save(update_fields=["file_name"])
+            changed = {"before": {"file_name": before}, "after": {"file_name": file_name}}
+            record(actor, "upload.rename", f"upload/{digest}", **changed)
+    return artifact
+
+
+def delete(actor: User | None, digest: str) -> None:
+    """Delete an upload that nothing uses, and its file.
+
+    Raises:
+        NotFound: There is no such upload.
+        UploadInUse: A job has it, or an operation that has not ended names it.
+    """
+    with transaction.atomic():
+        advisory_locks.lock([_lock_name(digest)])
+        rows = Artifact.objects.select_for_update(of=("self",)).filter(pk=digest)
+        artifact = existing(rows, f"There is no upload {digest}.")
+        users = Job.objects.filter(artifact=artifact).order_by("-created_at", "id")
+        jobs = list(users.values_list("pk", flat=True)[:JOBS_NAMED_MAX])
+        if jobs or _is_asked_for(digest):
+            by = f"the jobs {', '.join(jobs)} have" if jobs else "an operation under way has"
+            raise UploadInUse(f"{by} the upload {digest}; it is kept as long", needed_by=jobs)
+        record(actor, "upload.delete", f"upload/{digest}", before={"file_name": artifact.file_name})
+        _drop(artifact)
+
+
 def remove_unused(older: datetime | None, most: int | None, budget: Budget) -> int:
     """Remove the uploads from before ``older`` that no job uses, and their files; return how many.
 
@@ -105,12 +178,16 @@ def _remove(digest: str, older: datetime) -> bool:
         artifact = rows.filter(UNUSED, pk=digest, uploaded_at__lt=older).first()
         if artifact is None or _is_asked_for(digest):
             return False
-        path = path_of(artifact)
-        artifact.delete()
-        # Before the commit, for after it an equal file may be uploaded. Should the commit fail, the
-        # row is left without a file, and the next look removes it.
-        path.unlink(missing_ok=True)
+        _drop(artifact)
     return True
+
+
+def _drop(artifact: Artifact) -> None:
+    path = path_of(artifact)
+    artifact.delete()
+    # Before the commit, for after it an equal file may be uploaded. Should the commit fail, the
+    # row is left without a file, and the next look removes it.
+    path.unlink(missing_ok=True)
 
 
 def _is_asked_for(digest: str) -> bool:
@@ -155,7 +232,7 @@ def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, 
         path.unlink(missing_ok=True)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, field: str = "file") -> None:
     problem = None
     if not name or len(name) > NAME_LENGTH_MAX:
         problem = f"A file name has 1 to {NAME_LENGTH_MAX} characters."
@@ -166,7 +243,7 @@ def _check_name(name: str) -> None:
     if problem is not None:
         raise Invalid(
             f"the file's name {name[:NAME_LENGTH_MAX]!r} is refused: {problem}",
-            errors={"file": [problem]},
+            errors={field: [problem]},
         )
 
 

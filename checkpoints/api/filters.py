@@ -6,6 +6,7 @@ from django.db.models import QuerySet
 from checkpoints.models import Savepoint
 from controlplane.base.filters import (
     ChoicesFilter,
+    LabelFilter,
     TrueOrFalseFilter,
     WholeNumberFilter,
     after,
@@ -47,9 +48,7 @@ class SavepointFilter(django_filters.FilterSet):
     name = django_filters.CharFilter(lookup_expr="icontains", help_text="Part of the name.")
     kind = ChoicesFilter(SAVEPOINT_KINDS, field_name="checkpoint__kind")
     status = ChoicesFilter(choices(CheckpointStatus), field_name="checkpoint__status")
-    label = django_filters.CharFilter(
-        method="with_label", help_text="A label's name, or `name:text` for one with that text."
-    )
+    label = LabelFilter()
     created_by = django_filters.CharFilter(
         field_name="created_by__username", help_text="The account's name."
     )
@@ -59,15 +58,6 @@ class SavepointFilter(django_filters.FilterSet):
         method="only_deleted",
         help_text="`true`: deleted savepoints; else those that are not deleted.",
     )
-
-    def with_label(
-        self, savepoints: QuerySet[Savepoint], name: str, value: str
-    ) -> QuerySet[Savepoint]:
-        """Savepoints with a label of this name, or of this name and text."""
-        label, has_text, text = value.partition(":")
-        if has_text:
-            return savepoints.filter(labels__contains={label: text})
-        return savepoints.filter(labels__has_key=label)
 
     def only_deleted(
         self, savepoints: QuerySet[Savepoint], name: str, value: bool

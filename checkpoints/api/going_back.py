@@ -9,7 +9,7 @@ from checkpoints.api import requests
 from checkpoints.operations import previews, upgrades
 from checkpoints.operations import requests as operation_requests
 from controlplane.accounts.permissions import account
-from jobs.api.common import OperationActionView, action_schema
+from jobs.api.common import OperationActionView, PipelineActionView, action_schema
 from jobs.api.submission import check_place, in_words_of, pipeline_of
 from jobs.models import Operation
 
@@ -124,7 +124,7 @@ class RescaleView(OperationActionView):
         },
     },
 )
-class UpgradeView(OperationActionView):
+class UpgradeView(PipelineActionView):
     """Goes on with another pipeline from a savepoint, and with the old one where it does not run.
 
     A preview first checks the new pipeline against the newest checkpoint, in a process of its own:
@@ -162,11 +162,11 @@ class UpgradeView(OperationActionView):
         },
     },
 )
-class ForkView(OperationActionView):
+class ForkView(PipelineActionView):
     """Runs a second job from a savepoint of this one, which is not affected.
 
-    Without a savepoint or checkpoint, a savepoint is taken first. The operation's result names the
-    new job.
+    Without a savepoint or checkpoint, a savepoint is taken first. The operation succeeds once the
+    new job runs; from its submission on, the operation's result names it.
     """
 
     serializer_class = requests.ForkRequest

@@ -7,7 +7,8 @@ from rest_framework import serializers
 from checkpoints.catalog.savepoint_names import NOTE_LENGTH_MAX
 from checkpoints.operations.upgrades import RUN_WITHIN_S_MAX, RUN_WITHIN_S_MIN
 from controlplane.base.serializers import RequestSerializer
-from jobs.api.serializers import (
+from jobs.api.parameters import ParametersField
+from jobs.api.requests import (
     PipelineRequest,
     RecoveryTargetField,
     SecretsField,
@@ -135,7 +136,7 @@ class UpgradeRequest(RequestSerializer):
     pipeline = PipelineRequest(
         required=False, help_text="Without it, the job's own, read anew at the launch."
     )
-    parameters = TextsField(required=False, help_text="Laid over those of the job.")
+    parameters = ParametersField(required=False, help_text="Laid over those of the job.")
     secrets = SecretsField(
         required=False, help_text="Names of all its secrets, instead of those that it has."
     )
@@ -156,7 +157,7 @@ class ForkRequest(_TargetRequest):
     """A fork: the second job. Without a checkpoint or savepoint, a savepoint is taken first."""
 
     name = serializers.CharField(max_length=100, help_text="The name of the new job.")
-    parameters = TextsField(
+    parameters = ParametersField(
         required=False,
         help_text="For the pipeline, laid over those of the origin: its output, say.",
     )
@@ -192,7 +193,7 @@ class PreviewRequest(_TargetRequest):
         required=False, max_length=1_000, help_text="Restore: the URI of a savepoint or checkpoint."
     )
     pipeline = PipelineRequest(required=False, help_text="Restore: without it, the job's own.")
-    parameters = TextsField(required=False, help_text="Restore: laid over those of the job.")
+    parameters = ParametersField(required=False, help_text="Restore: laid over those of the job.")
     secrets = SecretsField(
         required=False, help_text="Restore: names of all secrets, instead of those of the job."
     )

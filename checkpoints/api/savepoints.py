@@ -14,7 +14,9 @@ from checkpoints.models import Savepoint
 from checkpoints.operations import savepoints
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
+from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
 from controlplane.base.views import OneView, list_schema
+from jobs import services
 from jobs.api import serializers as job_shapes
 from jobs.api.common import (
     IDEMPOTENCY_KEY,
@@ -91,8 +93,10 @@ class JobSavepointsView(OfJob, SavepointsView):
         return accepted(request, operation)
 
 
-class SavepointView(OneView):
+class SavepointView(Versioned, OneView):
     """One savepoint."""
+
+    version_of = ("name", "note", "labels", "deleted_at")
 
     serializer_class = shapes.SavepointSerializer
     queryset = Savepoint.objects.select_related("checkpoint", "created_by")
@@ -107,40 +111,54 @@ class SavepointView(OneView):
         )
         self.savepoint = savepoint
 
-    @extend_schema(operation_id="get_savepoint", tags=["savepoints"], summary="Show a savepoint")
+    def lock(self) -> Savepoint:
+        """The savepoint, locked with its job."""
+        services.locked(self.savepoint.job_id)
+        savepoint: Savepoint = self.get_queryset().get(pk=self.savepoint.pk)
+        return savepoint
+
+    @extend_schema(
+        operation_id="get_savepoint",
+        tags=["savepoints"],
+        summary="Show a savepoint",
+        parameters=[ETAG],
+    )
     def get(self, request: Request, id: Any) -> Response:
         """One savepoint, with its directory, times and sizes."""
-        return Response(self.get_serializer(self.savepoint).data)
+        response = Response(self.get_serializer(self.savepoint).data)
+        return self.tagged(self.savepoint, response)
 
     @extend_schema(
         operation_id="describe_savepoint",
         tags=["savepoints"],
         summary="Describe a savepoint",
+        parameters=[IF_MATCH, ETAG],
         request=requests.DescriptionRequest,
         responses=shapes.SavepointSerializer,
         examples=[OpenApiExample("Labels", {"labels": {"keep": "yes"}}, request_only=True)],
     )
     def patch(self, request: Request, id: Any) -> Response:
         """Changes the savepoint's name, note or labels; its files stay where they are."""
-        savepoints.describe(
-            account(request), self.savepoint.pk, **requests.DescriptionRequest.read(request)
-        )
+        given = requests.DescriptionRequest.read(request)
+        with self.changing(request, self.lock):
+            savepoints.describe(account(request), self.savepoint.pk, **given)
         described = self.get_queryset().get(pk=self.savepoint.pk)
-        return Response(self.get_serializer(described).data)
+        return self.tagged(described, Response(self.get_serializer(described).data))
 
     @extend_schema(
         operation_id="delete_savepoint",
         tags=["savepoints"],
         summary="Delete a savepoint",
         responses={202: job_shapes.OperationSerializer},
-        parameters=[IDEMPOTENCY_KEY, LOCATION],
+        parameters=[IDEMPOTENCY_KEY, IF_MATCH, LOCATION],
     )
     def delete(self, request: Request, id: Any) -> Response:
         """Deletes the savepoint and its files, which cannot be undone.
 
         Refused while a job needs the savepoint. The operation succeeds once the files are deleted.
         """
-        operation = savepoints.delete(
-            account(request), self.savepoint.pk, key=idempotency_key(request)
-        )
+        with self.changing(request, self.lock):
+            operation = savepoints.delete(
+                account(request), self.savepoint.pk, key=idempotency_key(request)
+            )
         return accepted(request, operation)

@@ -4,8 +4,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiExample, extend_schema
-from rest_framework import serializers
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
+from rest_framework import serializers, status
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,9 +19,9 @@ from checkpoints.verdict import queries
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
 from controlplane.base.pagination import CursorPagination, Ordering, Page
+from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
 from controlplane.base.views import OneView, list_schema
-from jobs import services
-from jobs.api import serializers as job_shapes
+from jobs import job_changes, services
 from jobs.api import views as job_views
 from jobs.api.common import (
     JOB_ID,
@@ -31,6 +31,7 @@ from jobs.api.common import (
     action_schema,
     job_list_schema,
 )
+from jobs.api.requests import JobChangeRequest
 from jobs.models import Job, Operation
 
 if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
@@ -65,9 +66,10 @@ class JobsView(job_views.JobsView):
         return super().get(request, *args, **kwargs)
 
 
-class JobView(job_views.JobView):
+class JobView(Versioned, job_views.JobView):
     """One job, with a summary of its checkpoints."""
 
+    version_of = ("name", "labels", "recovery_target_s", "archived_at")
     job: "WithAnnotations[Job, Summary]"
     serializer_class = shapes.JobDetailWithCheckpointsSerializer
 
@@ -75,30 +77,56 @@ class JobView(job_views.JobView):
         """The jobs, with their checkpoints."""
         return with_checkpoints(super().jobs())
 
-    @extend_schema(operation_id="get_job", tags=["jobs"], summary="Show a job", parameters=[JOB_ID])
+    @extend_schema(
+        operation_id="get_job", tags=["jobs"], summary="Show a job", parameters=[JOB_ID, ETAG]
+    )
     def get(self, request: Request, job_id: str) -> Response:
         """One job with all its settings, its newest driver and a summary of its checkpoints."""
         attach([self.job])
-        return super().get(request, job_id)
+        return self.tagged(self.job, super().get(request, job_id))
 
     @extend_schema(
         operation_id="change_job",
         tags=["jobs"],
         summary="Change a job's settings",
-        parameters=[JOB_ID],
-        request=job_shapes.JobChangeRequest,
+        parameters=[JOB_ID, IF_MATCH, ETAG],
+        request=JobChangeRequest,
         examples=[
-            OpenApiExample("A recovery target", {"recovery_target_s": 30}, request_only=True)
+            OpenApiExample("A recovery target", {"recovery_target_s": 30}, request_only=True),
+            OpenApiExample("Labels", {"labels": {"team": "tariffs"}}, request_only=True),
         ],
     )
     def patch(self, request: Request, job_id: str) -> Response:
-        """Changes the job's recovery target; the job goes on as it is."""
-        given = job_shapes.JobChangeRequest.read(request)
-        if "recovery_target_s" in given:
-            target_s = given["recovery_target_s"]
-            services.set_recovery_target(account(request), self.job.pk, target_s)
-        self.load_job(self.job.pk)
+        """Changes the job's name, labels or recovery target; the job goes on as it is."""
+        given, actor = JobChangeRequest.read(request), account(request)
+        with self.changing(request, lambda: services.locked(job_id)):
+            if "recovery_target_s" in given:
+                services.set_recovery_target(actor, job_id, given["recovery_target_s"])
+            if "name" in given or "labels" in given:
+                words = {"name": given.get("name"), "labels": given.get("labels")}
+                job_changes.describe(actor, job_id, **words)
+            if "archived" in given:
+                archived = job_changes.archive if given["archived"] else job_changes.unarchive
+                archived(actor, job_id)
+        self.load_job(job_id)
         return self.get(request, job_id)
+
+    @extend_schema(
+        operation_id="archive_job",
+        tags=["jobs"],
+        summary="Archive a job",
+        parameters=[JOB_ID, IF_MATCH],
+        responses={204: OpenApiResponse(description="The job is archived.")},
+    )
+    def delete(self, request: Request, job_id: str) -> Response:
+        """Leaves a job that is over out of lists, unless they are asked for `archived` ones.
+
+        Its checkpoints, savepoints and history stay, and retention goes on as before. A job that is
+        started again is archived no longer. Refused (409) until the job is over.
+        """
+        with self.changing(request, lambda: services.locked(job_id)):
+            job_changes.archive(account(request), job_id)
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 @action_schema("trigger_checkpoint", "Trigger a checkpoint")
@@ -219,6 +247,7 @@ class ChannelsView(OfCheckpoint, ListAPIView):
 
     serializer_class = shapes.ChannelSerializer
     filter_backends = [Ordering]
+    query_class = ChannelQuery
     orderings = channels.ORDERINGS
     default_ordering = "place"
 
@@ -235,7 +264,7 @@ class ChannelsView(OfCheckpoint, ListAPIView):
         `?ordering=-blocked_ms` with those that waited longest, `?ordering=-in_flight_bytes` with
         those that have most persisted in-flight data.
         """
-        query = ChannelQuery(data=request.query_params)
+        query = self.query_class(data=request.query_params)
         query.is_valid(raise_exception=True)
         page = Page()
         page.begin(request, self)

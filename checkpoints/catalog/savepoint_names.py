@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any
 
 from django.db.models import Q
 
@@ -12,6 +11,7 @@ from checkpoints.models import Checkpoint, Savepoint
 from controlplane.accounts.models import User
 from controlplane.base import advisory_locks, clock
 from controlplane.base.errors import Invalid, Problems
+from jobs.labels import check_labels
 from jobs.models import Job, Operation
 from jobs.options import check_uri
 from weir.errors import WeirError
@@ -22,8 +22,6 @@ from weir.storage.layout import savepoint_location
 from weir.storage.store import store_for
 
 NOTE_LENGTH_MAX = 10_000
-LABELS_MAX = 32
-LABEL_LENGTH_MAX = 200
 
 
 def check_description(
@@ -34,25 +32,8 @@ def check_description(
         problems.add("name", problem)
     if note is not None and (len(note) > NOTE_LENGTH_MAX or "\0" in note):
         problems.add("note", f"A note has at most {NOTE_LENGTH_MAX} characters.")
-    if labels is not None and not _are_labels(labels):
-        problems.add(
-            "labels",
-            f"Give at most {LABELS_MAX} labels; names and values are printable texts of at most "
-            f"{LABEL_LENGTH_MAX} characters.",
-        )
-
-
-def _are_labels(labels: Any) -> bool:
-    return (
-        isinstance(labels, Mapping)
-        and len(labels) <= LABELS_MAX
-        and all(
-            type(text) is str and len(text) <= LABEL_LENGTH_MAX and text.isprintable()
-            for pair in labels.items()
-            for text in pair
-        )
-        and "" not in labels
-    )
+    if labels is not None:
+        check_labels(labels, problems)
 
 
 def check_location(location: str, problems: Problems) -> str:

@@ -59,8 +59,7 @@ def carry_out(job: Job, operation: Operation, commands: Iterable[OperationComman
             case Relaunch(restore):
                 _relaunch(job, operation, restore)
             case SubmitFork(restore):
-                if not _submit_fork(job, operation, restore):
-                    return
+                _submit_fork(job, operation, restore)
             case Succeed() | Fail():
                 operations.conclude(operation, command)
             case _:
@@ -106,8 +105,8 @@ def _number_taken(operation: Operation) -> int:
     return row.checkpoint.number
 
 
-def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:
-    """Submit the fork; False where it is refused: then the operation has failed."""
+def _submit_fork(job: Job, operation: Operation, restore: str) -> None:
+    """Submit the fork; where that is refused, the operation has failed."""
     given: dict[str, Any] = operation.parameters
     number = given["checkpoint"]
     if number is None:
@@ -123,6 +122,5 @@ def _submit_fork(job: Job, operation: Operation, restore: str) -> bool:
         if given["checkpoint"] is None:
             error = f"{error}; the savepoint was taken and is kept: {restore}"
         operations.fail(operation, error)
-        return False
+        return
     operations.note(operation, {"job": submitted.job_id, "operation": str(submitted.pk)})
-    return True

@@ -166,7 +166,8 @@ def fork(
     """Submit a second job that begins with a checkpoint or savepoint of the first one.
 
     With neither, a savepoint is taken for it. The operation is the origin's and succeeds once the
-    other job is submitted: ``result["job"]`` is its id, ``result["operation"]`` its SUBMIT.
+    other job runs: ``result["job"]`` is its id, ``result["operation"]`` its SUBMIT, from the
+    submission on.
 
     Args:
         parameters: Laid over the origin's.

@@ -1,8 +1,9 @@
-"""Launches of jobs by ticks: with the pipeline of an upgrade, and back to how they were.
+"""Launches of jobs by ticks: with the pipeline of an upgrade, back to how they were, and forks.
 
 ``weir.protocol.operations`` decides that a job that was stopped for its upgrade is to be launched,
 or that one which did not come to run with a change is to be taken back. A tick does it here, in a
-transaction of its own, once the end of the job is settled.
+transaction of its own, once the end of the job is settled. A tick also ends a fork's operation,
+once the fork's own submission has ended: so no transaction holds the locks of two jobs.
 """
 
 import logging
@@ -18,9 +19,17 @@ from controlplane.audit.models import record
 from controlplane.base import clock, logs
 from controlplane.base.errors import Refusal, WrongState
 from jobs import job_pipeline, operations, services
-from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind
+from jobs.models import OPEN_OPERATIONS, Job, Operation, OperationKind, OperationStatus
 from jobs.set_aside import Step, is_set_aside, setting_aside
-from weir.protocol.operations import Before, LaunchTick, OperationCommand, Phase, Return
+from weir.protocol.operations import (
+    Before,
+    ForkFailed,
+    ForkRuns,
+    LaunchTick,
+    OperationCommand,
+    Phase,
+    Return,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +57,11 @@ def return_due() -> int:
 def launch_due() -> int:
     """Launch each job that was stopped to run another pipeline; return their number."""
     return on_each(Phase.LAUNCH_DUE, Step.LAUNCH, _launch)
+
+
+def forks_launched() -> int:
+    """End each fork's operation whose new job runs, or did not come to run; return their number."""
+    return on_each(Phase.FORKING, Step.FORK, _fork_launched)
 
 
 def on_each(phase: Phase, step: Step, act: Callable[[Job, Operation], bool]) -> int:
@@ -78,6 +92,20 @@ def _act(pk: UUID, job_id: str, act: Callable[[Job, Operation], bool]) -> bool:
 
 def _launch(job: Job, operation: Operation) -> bool:
     commands = operations.fold(operation, LaunchTick())
+    operation_steps.carry_out(job, operation, commands)
+    return bool(commands)
+
+
+def _fork_launched(job: Job, operation: Operation) -> bool:
+    if operation.result is None:
+        return False
+    submitted = Operation.objects.filter(pk=operation.result["operation"]).first()
+    if submitted is None or submitted.status in OPEN_OPERATIONS:
+        return False
+    event: ForkRuns | ForkFailed = ForkRuns()
+    if submitted.status != OperationStatus.SUCCEEDED:
+        event = ForkFailed(f"{submitted.job_id} was submitted and does not run: {submitted.error}")
+    commands = operations.fold(operation, event)
     operation_steps.carry_out(job, operation, commands)
     return bool(commands)
 

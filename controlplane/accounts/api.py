@@ -1,7 +1,6 @@
 """The API of accounts: the caller, tokens, users."""
 
 import django_filters
-from django.db import transaction
 from django.db.models import QuerySet
 from django.urls import path
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
@@ -15,6 +14,7 @@ from controlplane.accounts.models import Role, Token, User
 from controlplane.accounts.permissions import account, role_of
 from controlplane.base.errors import existing
 from controlplane.base.filters import ChoicesFilter, TrueOrFalseFilter
+from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
 from controlplane.base.serializers import RequestSerializer
 from controlplane.base.views import OneView, list_schema
 
@@ -279,23 +279,28 @@ class UsersView(ListAPIView):
         return Response(made.data, status=status.HTTP_201_CREATED)
 
 
-class UserView(OneView):
+class UserView(Versioned, OneView):
     """A view of one account."""
 
+    version_of = ("role", "is_active")
     roles = {"GET": Role.ADMIN, "PATCH": Role.ADMIN}
     login_only = {"PATCH"}
     queryset = User.objects.all()
     serializer_class = UserSerializer
 
-    @extend_schema(operation_id="get_user", tags=["accounts"], summary="Show an account")
+    @extend_schema(
+        operation_id="get_user", tags=["accounts"], summary="Show an account", parameters=[ETAG]
+    )
     def get(self, request: Request, id: int) -> Response:
         """One account, without its password."""
-        return Response(self.get_serializer(_user(id)).data)
+        user = _user(id)
+        return self.tagged(user, Response(self.get_serializer(user).data))
 
     @extend_schema(
         operation_id="change_user",
         tags=["accounts"],
         summary="Change an account's role, close it or open it",
+        parameters=[IF_MATCH, ETAG],
         request=UserChangeRequest,
         responses={200: UserSerializer},
     )
@@ -303,12 +308,12 @@ class UserView(OneView):
         """Change an account's role, close it or open it. The last admin stays. Needs a login."""
         user = _user(id)
         given = UserChangeRequest.read(request)
-        with transaction.atomic():
+        with self.changing(request, lambda: services.locked(id)):
             if "role" in given:
                 user = services.set_role(account(request), id, Role(given["role"]))
             if "is_active" in given:
                 user = services.set_active(account(request), id, given["is_active"])
-        return Response(self.get_serializer(user).data)
+        return self.tagged(user, Response(self.get_serializer(user).data))
 
 
 def _visible(request: Request) -> QuerySet[Token]:

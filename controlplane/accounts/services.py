@@ -65,7 +65,7 @@ def set_role(actor: User | None, user_id: int, role: Role) -> User:
     Raises:
         WrongState: The change would leave no admin.
     """
-    user = _locked(user_id)
+    user = locked(user_id)
     before = _shown(user)
     if role is not Role.ADMIN:
         check_admin_left(user)
@@ -83,7 +83,7 @@ def set_active(actor: User | None, user_id: int, is_active: bool) -> User:
     Raises:
         WrongState: The change would leave no admin.
     """
-    user = _locked(user_id)
+    user = locked(user_id)
     if user.is_active == is_active:
         return user
     if not is_active:
@@ -107,7 +107,7 @@ def set_password(actor: User | None, user_id: int, password: str | None = None) 
     Raises:
         Invalid: The password is too weak.
     """
-    user = _locked(user_id)
+    user = locked(user_id)
     if password is None:
         password = new_password()
     else:
@@ -119,15 +119,15 @@ def set_password(actor: User | None, user_id: int, password: str | None = None) 
 
 
 @transaction.atomic
-def ensure_operator(name: str, password: str) -> User:
-    """The account with this name and password, created as an operator if there is none.
+def ensure_account(name: str, password: str, role: Role) -> User:
+    """The account with this name and password, created in this role if there is none.
 
     For the control plane that starts itself on one machine and prints the login. An existing
     account keeps its role.
     """
     user = User.objects.select_for_update().filter(username=name).first()
     if user is None:
-        return create_user(None, name, Role.OPERATOR, password=password)[0]
+        return create_user(None, name, role, password=password)[0]
     if not user.check_password(password):
         set_password(None, user.pk, password)
     return set_active(None, user.pk, True)
@@ -218,13 +218,13 @@ def _take_role(user: User, role: Role) -> None:
     user.is_staff = user.is_superuser = role is Role.ADMIN
 
 
-def _locked(user_id: int) -> User:
+def locked(user_id: int) -> User:
     """The user, locked with all admins in one order, so that no two demote each other at once."""
     condition = Q(pk=user_id) | Q(role=Role.ADMIN) | Q(is_superuser=True)
-    locked = {u.pk: u for u in User.objects.select_for_update().filter(condition).order_by("pk")}
-    if user_id not in locked:
+    by_id = {u.pk: u for u in User.objects.select_for_update().filter(condition).order_by("pk")}
+    if user_id not in by_id:
         raise NotFound(f"There is no user {user_id}.")
-    return locked[user_id]
+    return by_id[user_id]
 
 
 def _check_password(password: str, user: User) -> None:

@@ -118,6 +118,16 @@ def delete(actor: User | None, rule_id: UUID) -> None:
         bump_version()
 
 
+def locked(rule_id: UUID) -> Rule:
+    """A rule, which no transaction changes until the caller's ends.
+
+    Raises:
+        NotFound: There is no such rule.
+    """
+    alerting.lock()
+    return one(rule_id)
+
+
 def draft(kind: str, given: Mapping[str, Any]) -> Rule:
     """A rule that is not stored, to be tried.
 

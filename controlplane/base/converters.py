@@ -7,3 +7,9 @@ class JobId(StringConverter):
     """A job's id; other text never reaches a query."""
 
     regex = "[A-Za-z0-9_][A-Za-z0-9._-]{0,119}"
+
+
+class Digest(StringConverter):
+    """A SHA-256 in hexadecimal digits."""
+
+    regex = "[0-9a-f]{64}"

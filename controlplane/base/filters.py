@@ -85,6 +85,23 @@ def before(column: str) -> MomentFilter:
     return MomentFilter(field_name=column, lookup_expr="lt", help_text="Earlier than this time.")
 
 
+def with_label(rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+    """The rows with a label `name`, or with one of this name and text, `name:text`."""
+    label, has_text, text = value.partition(":")
+    if has_text:
+        return rows.filter(labels__contains={label: text})
+    return rows.filter(labels__has_key=label)
+
+
+class LabelFilter(django_filters.CharFilter):
+    """A filter by a label."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            method=with_label, help_text="A label's name, or `name:text` for one with that text."
+        )
+
+
 class ChoicesFilter(django_filters.MultipleChoiceFilter):
     """A filter that takes several choices: `?status=running&status=failing`."""
 

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controlplane.base import logs, problems
+from controlplane.base import logs, problems, request_metrics
 from controlplane.base.bodies import too_large
 from controlplane.base.errors import (
     DiskFull,
@@ -47,6 +47,7 @@ MULTIPART_BYTES_MAX = 64 << 10  # The parts of an upload's form beside the file.
 # Requested so often that their lines would be most of the log; failures are logged all the same.
 QUIET_PATHS = ("/gateway/", "/healthz", "/metrics", "/readyz", "/static/")
 
+_CHANGES = re.compile(r"/api/v1/jobs/[^/]+/(fork|upgrade)")  # They may bring a script.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:+/=-]{1,64}")
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -73,7 +74,7 @@ def hashes_password(method: str, path: str) -> bool:
 
 def is_upload(path: str) -> bool:
     """Whether requests to a path may have a script in their body."""
-    return path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH
+    return path.startswith(UPLOADS_PATH) or path == SUBMIT_PATH or bool(_CHANGES.fullmatch(path))
 
 
 def may_be_large(headers: Headers) -> bool:
@@ -206,7 +207,8 @@ class PlainRequests:
 
 
 def log_access(method: str, path: str, status: int, started: float) -> None:
-    """Log a request and its status; ``started`` is its begin by the monotonic clock."""
+    """Log and measure a request; ``started`` is its begin by the monotonic clock."""
+    request_metrics.observe(path, status, time.monotonic() - started)
     is_quiet = status < 400 and path.startswith(QUIET_PATHS)
     logger.log(
         logging.DEBUG if is_quiet else logging.INFO,

@@ -8,7 +8,7 @@ All files lie in one home directory::
     port          the web service's, unless one was given
     postgres/     redis/     data, password, port and log of each server
     logs/         one file per service
-    run/          process ids, by which a killed stack's processes are found
+    run/          process ids, by which a killed stack's processes are found; the web service's URL
     static/  checkpoints/  uploads/  drivers/
 
 Order of start: PostgreSQL and Redis; then, once, migrations and static files; then web, worker,
@@ -44,7 +44,14 @@ from controlplane.embedded.process import (
 )
 from controlplane.embedded.program import Program
 from controlplane.embedded.redis import Redis
-from controlplane.embedded.server import LOOPBACK, is_free, kept_port, kept_secret
+from controlplane.embedded.running import URL_FILE
+from controlplane.embedded.server import (
+    LOOPBACK,
+    is_free,
+    kept_port,
+    kept_secret,
+    write_private,
+)
 
 # Settings that the stack makes itself.
 _OWN_SETTINGS = frozenset({"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "WEIR_ENCRYPTION_KEYS"})
@@ -175,6 +182,7 @@ class Stack:
                 self._start_all(servers)
             if programs:
                 self._choose_port(serves="web" in programs)
+                write_private(self.home / "run" / URL_FILE, self.url)
                 if prepare is not None:
                     self._say(next(lines))
                     printed = self.run_once(*prepare)

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import account
+from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
 from controlplane.base.serializers import RequestSerializer
 from controlplane.base.views import OneView, list_schema
 from controlplane.secrets import services
@@ -54,21 +55,29 @@ class SecretsView(ListAPIView):
         return services.listed()
 
 
-class SecretView(OneView):
+class SecretView(Versioned, OneView):
     """A view of one secret."""
 
+    version_of = ("set_at",)
     queryset = Secret.objects.none()
     serializer_class = SecretSerializer
 
-    @extend_schema(operation_id="get_secret", tags=["secrets"], summary="Show a secret’s name")
+    @extend_schema(
+        operation_id="get_secret",
+        tags=["secrets"],
+        summary="Show a secret’s name",
+        parameters=[ETAG],
+    )
     def get(self, request: Request, name: str) -> Response:
         """When the secret was stored, and by whom; not its value."""
-        return Response(self.get_serializer(services.one(name)).data)
+        secret = services.one(name)
+        return self.tagged(secret, Response(self.get_serializer(secret).data))
 
     @extend_schema(
         operation_id="store_secret",
         tags=["secrets"],
         summary="Store a secret",
+        parameters=[IF_MATCH, ETAG],
         request=SecretRequest,
         responses={200: SecretSerializer, 201: SecretSerializer},
         examples=[OpenApiExample("A password", {"value": "correct horse"}, request_only=True)],
@@ -79,21 +88,23 @@ class SecretView(OneView):
         The value is encrypted and never shown again. Jobs that name the secret get the new value
         with their next driver: restart them.
         """
-        secret, is_new = services.store(
-            account(request), name, SecretRequest.read(request)["value"]
-        )
+        value = SecretRequest.read(request)["value"]
+        with self.changing(request, lambda: services.locked(name)):
+            secret, is_new = services.store(account(request), name, value)
         code = status.HTTP_201_CREATED if is_new else status.HTTP_200_OK
-        return Response(self.get_serializer(secret).data, status=code)
+        return self.tagged(secret, Response(self.get_serializer(secret).data, status=code))
 
     @extend_schema(
         operation_id="delete_secret",
         tags=["secrets"],
         summary="Delete a secret",
+        parameters=[IF_MATCH],
         responses={204: OpenApiResponse(description="The secret is deleted.")},
     )
     def delete(self, request: Request, name: str) -> Response:
         """Delete a secret. Jobs that name it run on, but their next driver cannot start."""
-        services.delete(account(request), name)
+        with self.changing(request, lambda: services.locked(name)):
+            services.delete(account(request), name)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

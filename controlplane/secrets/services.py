@@ -31,6 +31,12 @@ def one(name: str) -> Secret:
     return existing(secrets, f"There is no secret {name[:100]!r}.")
 
 
+def locked(name: str) -> Secret | None:
+    """One secret, locked until the transaction ends; None: there is none of this name."""
+    rows = Secret.objects.select_for_update(of=("self",)).defer("encrypted")
+    return rows.filter(pk=name).first() if is_secret_name(name) else None
+
+
 @transaction.atomic
 def store(actor: User | None, name: str, value: str) -> tuple[Secret, bool]:
     """Store a secret, or replace its value; True: it is new.

@@ -77,6 +77,8 @@ WEIR_POLLS_MAX = env.integer("WEIR_POLLS_MAX", 4_000, least=1)
 # One is a driver's; others are those of drivers that were cut off or replaced.
 WEIR_POLLS_PER_JOB_MAX = env.integer("WEIR_POLLS_PER_JOB_MAX", 8, least=1)
 WEIR_POLLS_PER_ADDRESS_MAX = env.integer("WEIR_POLLS_PER_ADDRESS_MAX", 2_000, least=1)
+# Changes by API have to name the version that they are about, by If-Match.
+WEIR_REQUIRE_IF_MATCH = env.flag("WEIR_REQUIRE_IF_MATCH", False)
 WEIR_METRICS_PUBLIC = env.flag("WEIR_METRICS_PUBLIC", False)  # No: /metrics needs a viewer.
 # A process whose loop or threads have not come round for so long ends itself; 0: it does not.
 WEIR_STUCK_AFTER_S = env.integer("WEIR_STUCK_AFTER_S", 30)
@@ -177,6 +179,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "controlplane.base.requests.ContentSecurityPolicyMiddleware",
+    "controlplane.base.rest.known_parameters.KnownParametersMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -337,7 +340,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "controlplane.schema.complete",
     ],
+    "SERVERS": [{"url": "/", "description": "This control plane."}],
     "TAGS": [
+        {"name": "api", "description": "This API itself."},
         {"name": "jobs", "description": "Submitted pipelines and their runs."},
         {
             "name": "operations",

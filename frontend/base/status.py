@@ -118,6 +118,7 @@ PHASE: Mapping[Phase, str] = {
     Phase.ENDING: "savepoint taken, the job is ending",
     Phase.LAUNCH_DUE: "the job has ended, and is about to be launched",
     Phase.RELAUNCHING: "a new driver is taking over",
+    Phase.FORKING: "the new job is coming up",
     Phase.RETURN_DUE: "it did not come to run; the job is about to be taken back",
     Phase.RETURNING: "it did not come to run; the job is being taken back",
     Phase.DONE: "",

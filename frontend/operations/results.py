@@ -249,7 +249,7 @@ def said(operation: Operation) -> str:
         case OperationKind.RESTART | OperationKind.SUBMIT:
             return f"The job is running after {took}."
         case OperationKind.FORK:
-            return f"The fork was submitted after {took}."
+            return f"The fork runs, {took} after the request."
         case OperationKind.DISCARD:
             return f"Savepoint {name} was deleted with its files."
         case OperationKind.CANCEL:

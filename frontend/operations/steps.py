@@ -72,6 +72,7 @@ _CHECKING = "The new pipeline is checked against the newest checkpoint"
 _ENDING = "The job ends with it, and all its output is committed"
 _LAUNCHING = "The old driver ends, and a new one is launched"
 _RESTORING = "Subtasks are deployed and their state is restored"
+_FORKING = "The new job is submitted and comes to run"
 _RETURNING = "The job is taken back to how it was"
 _ONE_STEP = {
     OperationKind.SAVEPOINT: _SAVING,
@@ -141,7 +142,7 @@ def _texts(operation: Operation) -> list[str]:
             return [*checked, *([_SAVING, _ENDING] if stops else []), _LAUNCHING, _RESTORING]
         case OperationKind.FORK:
             taken = [] if progress.get("restore") else [_SAVING]
-            return [*taken, "The new job is submitted"]
+            return [*taken, _FORKING]
     return [_ONE_STEP[kind]]
 
 
@@ -155,7 +156,7 @@ def _current(operation: Operation, job_status: str, texts: Sequence[str]) -> int
         return len(texts) - (1 if job_status == JobStatus.INITIALIZING else 2)
     if operation.kind == OperationKind.UPGRADE and phase in _OF_PHASE:
         return texts.index(_OF_PHASE[Phase(phase)])
-    return len(texts) - 1 if phase == Phase.ENDING else 0
+    return len(texts) - 1 if phase in (Phase.ENDING, Phase.FORKING) else 0
 
 
 _OF_PHASE = {Phase.SAVING: _SAVING, Phase.ENDING: _ENDING, Phase.LAUNCH_DUE: _LAUNCHING}

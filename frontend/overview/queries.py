@@ -92,7 +92,8 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[J
     Each has ``now``, its ``urgency``, and columns of its newest driver and attempt.
     """
     rows = (
-        Job.objects.defer("options", "spark_conf", "settings", "restart_state")
+        Job.objects.filter(archived_at=None)
+        .defer("options", "spark_conf", "settings", "restart_state")
         .annotate(
             now=clock.DatabaseNow(),
             driver_status=_newest(Driver, "status"),
@@ -184,7 +185,8 @@ def _urgency(silent_after: timedelta) -> Case:
 
 def counts(wanted: Wanted) -> dict[Group, int]:
     """The number of searched jobs by group, without ``ATTENTION``."""
-    total = _searched(Job.objects.order_by(), wanted.search).aggregate(
+    shown = Job.objects.filter(archived_at=None).order_by()
+    total = _searched(shown, wanted.search).aggregate(
         **{
             group.value: Count("pk", filter=Q(status__in=statuses))
             for group, statuses in STATUSES.items()

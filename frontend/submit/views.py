@@ -16,7 +16,7 @@ from frontend.base.access import account, form_for
 from frontend.submit import choices
 from frontend.submit.form import SubmitForm
 from jobs import services, uploads
-from jobs.api.serializers import SubmissionRequest
+from jobs.api.requests import SubmissionRequest
 from jobs.api.submission import OPERATOR_CONF, submission_of
 from jobs.models import Operation, PipelineKind
 

@@ -24,6 +24,7 @@ from controlplane.base.serializers import EmptyRequest, RequestSerializer
 from controlplane.base.views import OneView, list_schema
 from jobs import operations
 from jobs.api import serializers as shapes
+from jobs.api import with_file
 from jobs.models import Job, Operation
 
 JOB_ID = OpenApiParameter("job_id", OpenApiTypes.STR, "path", description="The job's id.")
@@ -121,8 +122,31 @@ class OperationActionView(OfJob, OneView):
 
     def post(self, request: Request, job_id: str) -> Response:
         """Begin the operation."""
-        operation = self.ask(request, self.serializer_class.read(request), idempotency_key(request))
+        operation = self.ask(request, self.read(request), idempotency_key(request))
         return accepted(request, operation)
+
+    def read(self, request: Request) -> dict[str, Any]:
+        """The validated body."""
+        return self.serializer_class.read(request)
+
+
+class PipelineActionView(OperationActionView):
+    """An action that may bring a script of its own, in a form instead of JSON."""
+
+    parser_classes = with_file.PARSERS
+
+    def read(self, request: Request) -> dict[str, Any]:
+        """The validated body; a form's script is stored."""
+        return with_file.read(request, self.serializer_class)
+
+
+def _body_of(view: type[OperationActionView]) -> Any:
+    if issubclass(view, PipelineActionView):
+        return {
+            "application/json": view.serializer_class,
+            "multipart/form-data": with_file.FORM,
+        }
+    return view.serializer_class
 
 
 def action_schema(
@@ -140,11 +164,11 @@ def action_schema(
             tags=[tag],
             summary=summary,
             description=view.__doc__,
-            request=view.serializer_class,
+            request=_body_of(view),
             responses={202: shapes.OperationSerializer},
             parameters=[JOB_ID, IDEMPOTENCY_KEY, LOCATION],
             examples=[
-                OpenApiExample(name, body, request_only=True)
+                OpenApiExample(name, body, request_only=True, media_type="application/json")
                 for name, body in (examples or {}).items()
             ],
         )

@@ -3,21 +3,26 @@
 from enum import StrEnum
 
 import django_filters
+from django.db.models import QuerySet
 
 from controlplane.base.filters import (
     ChoicesFilter,
+    LabelFilter,
     TrueOrFalseFilter,
     WholeNumberFilter,
     after,
     before,
 )
 from jobs.models import (
+    Artifact,
     DriverStatus,
+    Job,
     JobEventKind,
     OperationKind,
     OperationStatus,
     PipelineKind,
 )
+from jobs.uploads import UNUSED
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 
 
@@ -42,6 +47,20 @@ class JobFilter(django_filters.FilterSet):
     )
     created_after = after("created_at")
     created_before = before("created_at")
+    label = LabelFilter()
+    archived = TrueOrFalseFilter(
+        field_name="archived_at",
+        lookup_expr="isnull",
+        exclude=True,
+        help_text="`true`: archived jobs; else those that are not archived.",
+    )
+
+    def filter_queryset(self, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        """Jobs that pass all filters; archived ones only where ``archived`` is given."""
+        if self.form.cleaned_data["archived"] is None:
+            queryset = queryset.filter(archived_at=None)
+        selected: QuerySet[Job] = super().filter_queryset(queryset)
+        return selected
 
 
 class OperationFilter(django_filters.FilterSet):
@@ -60,6 +79,22 @@ class AnyOperationFilter(OperationFilter):
     """The filters of all jobs' operations."""
 
     job = django_filters.CharFilter(field_name="job_id", help_text="The job's id.")
+
+
+class UploadFilter(django_filters.FilterSet):
+    """The filters of uploads."""
+
+    file_name = django_filters.CharFilter(
+        lookup_expr="icontains", help_text="Part of the file's name, in any case."
+    )
+    uploaded_by = django_filters.CharFilter(
+        field_name="uploaded_by__username", help_text="The account's name."
+    )
+    used = TrueOrFalseFilter(method="only_used", help_text="Whether a job runs it, or has run it.")
+
+    def only_used(self, uploads: QuerySet[Artifact], name: str, value: bool) -> QuerySet[Artifact]:
+        """Uploads that a job has, or those that none has."""
+        return uploads.exclude(UNUSED) if value else uploads.filter(UNUSED)
 
 
 class AttemptFilter(django_filters.FilterSet):

@@ -6,11 +6,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from controlplane.base.serializers import RequestSerializer
 from jobs import redaction
 from jobs.models import (
-    RECOVERY_TARGET_S_MAX,
-    RECOVERY_TARGET_S_MIN,
     Artifact,
     Attempt,
     Driver,
@@ -24,9 +21,6 @@ from jobs.models import (
     Subtask,
     Worker,
 )
-from jobs.options import SECRETS_MAX
-from jobs.submissions import check_recovery_target
-from weir.config import SECRET_NAME_LENGTH_MAX, CheckpointingMode
 from weir.protocol.operations import Phase
 
 RECOVERY_TARGET = (
@@ -57,6 +51,9 @@ class JobSerializer(serializers.ModelSerializer):
     url = serializers.HyperlinkedIdentityField("api:job", lookup_url_kwarg="job_id")
     pipeline = PipelineSerializer(source="*")
     created_by: serializers.RelatedField = serializers.SlugRelatedField("username", read_only=True)
+    labels = serializers.DictField(
+        child=serializers.CharField(), help_text="Texts by name, to find the job by."
+    )
 
     class Meta:
         model = Job
@@ -64,6 +61,7 @@ class JobSerializer(serializers.ModelSerializer):
             "id",
             "url",
             "name",
+            "labels",
             "status",
             "desired",
             "cause",
@@ -75,8 +73,12 @@ class JobSerializer(serializers.ModelSerializer):
             "status_changed_at",
             "started_at",
             "ended_at",
+            "archived_at",
         ]
         extra_kwargs = {
+            "archived_at": {
+                "help_text": "The time since when it is left out of lists; null: it is not."
+            },
             "desired": {"help_text": "The state that the job is meant to be in."},
             "cause": {
                 "help_text": "The reason why the job fails or failed; empty once it runs again."
@@ -520,139 +522,3 @@ class UploadSerializer(serializers.ModelSerializer):
         model = Artifact
         fields = ["digest", "file_name", "size", "uploaded_by", "uploaded_at"]
         read_only_fields = fields
-
-
-# Requests -----------------------------------------------------------------------------------------
-
-
-class PipelineRequest(RequestSerializer):
-    """A pipeline: `kind`, and the one field of that name."""
-
-    kind = serializers.ChoiceField(PipelineKind.choices)
-    script = serializers.CharField(
-        required=False,
-        max_length=500,
-        help_text="A path below one of the server's script roots, relative to it.",
-    )
-    module = serializers.CharField(
-        required=False, max_length=500, help_text="A module that the drivers' Python can import."
-    )
-    upload = serializers.RegexField(
-        r"^[0-9a-f]{64}\Z", required=False, help_text="An upload's digest."
-    )
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Check that the only field beside ``kind`` is the one that it names."""
-        kind = attrs["kind"]
-        if kind not in attrs:
-            raise serializers.ValidationError(
-                {kind: [f"A pipeline of kind {kind} needs this field."]}
-            )
-        if others := sorted(set(attrs) - {"kind", kind}):
-            raise serializers.ValidationError(
-                {name: [f"A pipeline of kind {kind} has no such field."] for name in others}
-            )
-        return attrs
-
-
-@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
-class TextsField(serializers.DictField):
-    """An object whose values are texts, unconverted: 1 is not "1"."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        """The object, unchanged."""
-        if not isinstance(data, dict):
-            self.fail("not_a_dict", input_type=type(data).__name__)
-        wrong = [name for name, value in data.items() if not isinstance(value, str)]
-        if wrong:
-            raise serializers.ValidationError({name: ["Give a text."] for name in wrong})
-        return data
-
-
-class SecretsField(serializers.ListField):
-    """The names of secrets."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            child=serializers.CharField(max_length=SECRET_NAME_LENGTH_MAX),
-            max_length=SECRETS_MAX,
-            **options,
-        )
-
-
-class RecoveryTargetField(serializers.FloatField):
-    """A recovery target in seconds, as a number: neither a text nor true."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            min_value=RECOVERY_TARGET_S_MIN,
-            max_value=RECOVERY_TARGET_S_MAX,
-            **{"required": False, **options},
-        )
-
-    def to_internal_value(self, data: Any) -> float:
-        """The seconds.
-
-        Raises:
-            ValidationError: It is no number, or out of its bounds.
-        """
-        try:
-            return check_recovery_target(data)
-        except ValueError as error:
-            raise serializers.ValidationError(str(error)) from error
-
-
-class JobChangeRequest(RequestSerializer):
-    """Settings of a job that can be changed; one that is left out stays as it is."""
-
-    recovery_target_s = RecoveryTargetField(
-        allow_null=True, help_text=f"{RECOVERY_TARGET} Null: by their limit."
-    )
-
-
-class SubmissionRequest(RequestSerializer):
-    """A job to run. The pipeline or the server decides the fields that are left out."""
-
-    name = serializers.CharField(max_length=100)
-    pipeline = PipelineRequest()
-    parallelism = serializers.IntegerField(required=False, min_value=1, max_value=32_768)
-    checkpoint_interval_ms = serializers.IntegerField(
-        required=False, min_value=10, max_value=2**31 - 1
-    )
-    mode = serializers.ChoiceField([mode.value for mode in CheckpointingMode], required=False)
-    parameters = TextsField(
-        required=False, help_text="Parameters for the pipeline; viewers can see them."
-    )
-    secrets = SecretsField(
-        required=False,
-        help_text="Names of secrets, whose values the pipeline gets; store them first.",
-    )
-    recovery_target_s = RecoveryTargetField(help_text=RECOVERY_TARGET)
-    restore = serializers.CharField(
-        required=False,
-        max_length=1_000,
-        help_text=(
-            "The state to start from: a checkpoint of a job, `<storage>/<job>/chk-7`, or a "
-            "savepoint's directory, also after it was moved."
-        ),
-    )
-    claims = serializers.BooleanField(
-        required=False, help_text="Whether the job owns the savepoint from then on."
-    )
-    allow_non_restored_state = serializers.BooleanField(required=False)
-    allow_pickled_state = serializers.BooleanField(
-        required=False, help_text="Restoring pickled state runs the code inside it."
-    )
-    spark_master = serializers.CharField(
-        required=False, max_length=200, help_text="Admins only; default: the server's."
-    )
-    spark_conf = TextsField(
-        required=False,
-        help_text=(
-            "Spark settings. Operators may set the size of driver and executors; admins all others "
-            "that the server does not set itself."
-        ),
-    )
-    storage = serializers.CharField(
-        required=False, max_length=500, help_text="Admins only; default: the server's."
-    )

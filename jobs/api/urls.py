@@ -26,4 +26,6 @@ urlpatterns = [
     path("operations", operations.OperationsView.as_view(), name="operations"),
     path("operations/<uuid:id>", operations.OperationView.as_view(), name="operation"),
     path("uploads", uploads.UploadsView.as_view(), name="uploads"),
+    path("uploads/<digest:digest>", uploads.UploadView.as_view(), name="upload"),
+    path("uploads/<digest:digest>/file", uploads.UploadFileView.as_view(), name="upload-file"),
 ]

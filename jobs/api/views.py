@@ -20,7 +20,7 @@ from controlplane.accounts.permissions import account
 from controlplane.base.errors import NotFound, existing
 from controlplane.base.views import OneView
 from jobs import services
-from jobs.api import filters
+from jobs.api import filters, requests
 from jobs.api import serializers as shapes
 from jobs.api.common import (
     IDEMPOTENCY_KEY,
@@ -70,7 +70,7 @@ class JobsView(ListAPIView):
         operation_id="submit_job",
         tags=["jobs"],
         summary="Submit a job",
-        request=shapes.SubmissionRequest,
+        request=requests.SubmissionRequest,
         responses={202: shapes.OperationSerializer},
         parameters=[IDEMPOTENCY_KEY, LOCATION],
         examples=[
@@ -102,7 +102,7 @@ class JobsView(ListAPIView):
 
         An uploaded pipeline runs as code on the cluster: the role operator allows exactly that.
         """
-        with submission_of(request, shapes.SubmissionRequest.read(request)) as submission:
+        with submission_of(request, requests.SubmissionRequest.read(request)) as submission:
             operation = services.submit(account(request), submission, key=idempotency_key(request))
         return accepted(request, operation)
 
@@ -262,6 +262,7 @@ class DriverLogView(OfJob, OneView):
 
     roles = {"GET": Role.OPERATOR}  # A pipeline may print anything, secrets too.
     renderer_classes = [PlainTextRenderer, renderers.JSONRenderer]
+    query_class = LogQuery
 
     @extend_schema(
         operation_id="get_driver_log",
@@ -287,7 +288,7 @@ class DriverLogView(OfJob, OneView):
         Bytes that are no UTF-8 are replaced. For operators only: a log holds all that the pipeline
         printed, secrets too.
         """
-        query = LogQuery(data=request.query_params)
+        query = self.query_class(data=request.query_params)
         query.is_valid(raise_exception=True)
         given = query.validated_data
         driver = existing(

@@ -968,11 +968,11 @@ def test_the_environment_variables_are_listed_with_their_defaults() -> None:
 def metrics() -> set[str]:
     """The names of metrics as Prometheus gets them."""
     names = set()
-    for path in sorted((ROOT / "controlplane").glob("*metrics.py")):
+    for path in sorted((ROOT / "controlplane").rglob("*metrics.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(func=ast.Name(id=kind), args=[ast.Constant(value=str(name)), *_]):
-                    if kind in ("Gauge", "Counter") or kind.endswith("MetricFamily"):
+                    if kind in ("Gauge", "Counter", "Histogram") or kind.endswith("MetricFamily"):
                         names.add(f"{name}_total" if kind.startswith("Counter") else name)
                 case _:
                     pass

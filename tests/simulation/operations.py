@@ -31,6 +31,7 @@ from weir.protocol.operations import (
     Begun,
     Checked,
     Fail,
+    ForkRuns,
     JobReached,
     LaunchTick,
     NotChecked,
@@ -63,6 +64,7 @@ FAULT_SHARES = {
     Phase.RELAUNCHING: 0.5,
     Phase.RETURN_DUE: 0.1,
     Phase.RETURNING: 0.5,
+    Phase.FORKING: 0.3,
     Phase.DONE: 0.3,
 }
 FAULTS_MAX = 5
@@ -375,6 +377,7 @@ class SimulatedOperator:
             case SubmitFork(restore):
                 self.forks_wanted += 1
                 self._job.fork(restore)
+                self._tell(operation, ForkRuns())
             case Succeed() | Fail():
                 if operation.end is not None:
                     raise InvariantBroken(f"{operation.name} ends twice: {command}")

@@ -22,7 +22,7 @@ STEPS = {
     OperationKind.STOP: {Phase.SAVING, Phase.ENDING, Phase.DONE},
     OperationKind.RESCALE: {Phase.SAVING, Phase.RELAUNCHING, Phase.DONE},
     OperationKind.ROLLBACK: {Phase.RELAUNCHING, Phase.DONE},
-    OperationKind.FORK: {Phase.SAVING, Phase.DONE},
+    OperationKind.FORK: {Phase.SAVING, Phase.FORKING, Phase.DONE},
     OperationKind.UPGRADE: {Phase.SAVING, Phase.ENDING, Phase.RELAUNCHING, Phase.DONE},
 }
 

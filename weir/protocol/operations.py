@@ -9,7 +9,7 @@ are stored together, or the event comes again, and a repeated event changes noth
     rescale    [SAVING ──>] RELAUNCHING ────────────────> succeeded once the job runs again
     rollback               RELAUNCHING ─────────────────> the same
     upgrade    [CHECKING ──>] [SAVING ──> ENDING ──> LAUNCH_DUE ──>] RELAUNCHING ──> the same
-    fork       [SAVING ──>] (the other job is submitted) > succeeded
+    fork       [SAVING ──>] FORKING ────────────────────> succeeded once the other job runs
 
 A rescale, rollback or upgrade of a job that ran leaves it no worse: where the job does not come to
 run by the deadline, or fails, it is taken back to how it was, and only then the operation fails::
@@ -30,7 +30,8 @@ A savepoint that fails leaves the job as it is. One that was taken is kept even 
 fails, and the error names it; so while an operation is SAVING, not even the end of the job ends it:
 the manifest may be durable already, and the coordinator always answers. A stop whose savepoint is
 durable is completed by the job's next attempt, should the one that was to end fail; so it fails
-only with the job.
+only with the job. A fork that was submitted is a job of its own: no end of its origin, and no
+other operation on it, ends the operation that waits for it to run.
 """
 
 from dataclasses import dataclass, replace
@@ -62,6 +63,7 @@ class Phase(StrEnum):
     ENDING = "ending"  # The job's end.
     LAUNCH_DUE = "launch_due"  # The tick that launches the job with its new pipeline.
     RELAUNCHING = "relaunching"  # The job to run again, under its next driver.
+    FORKING = "forking"  # The other job, which was submitted, to run.
     RETURN_DUE = "return_due"  # The tick that takes the job back to how it was.
     RETURNING = "returning"  # The job to run again as it was.
     DONE = "done"  # Nothing: it succeeded or failed.
@@ -162,6 +164,18 @@ class LaunchTick:
     """The job can be launched now: changed, or as it was if it did not come to run."""
 
 
+@dataclass(frozen=True, slots=True)
+class ForkRuns:
+    """The forked job runs, or has finished already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkFailed:
+    """The forked job did not come to run."""
+
+    error: str
+
+
 OperationEvent: TypeAlias = (
     Begun
     | Checked
@@ -172,6 +186,8 @@ OperationEvent: TypeAlias = (
     | OutOfTime
     | Overtaken
     | LaunchTick
+    | ForkRuns
+    | ForkFailed
 )
 
 
@@ -271,9 +287,15 @@ def advance(state: OperationState, event: OperationEvent) -> OperationStep:
         case OutOfTime(error):
             return _out_of_time(state, error)
         case Overtaken(error):
+            if state.phase is Phase.FORKING:
+                return OperationStep(state)
             return _fail(state, _after(state, error))
         case LaunchTick():
             return _launch(state)
+        case ForkRuns():
+            return _succeed(state) if state.phase is Phase.FORKING else OperationStep(state)
+        case ForkFailed(error):
+            return _fail(state, error) if state.phase is Phase.FORKING else OperationStep(state)
         case _:
             assert_never(event)
 
@@ -351,6 +373,8 @@ def _stopping(state: OperationState) -> OperationStep:
 def _reached(state: OperationState, status: JobStatus, cause: str) -> OperationStep:
     is_unchanged = state.kind is OperationKind.UPGRADE and not state.is_changed
     match state.phase, status:
+        case Phase.FORKING, _:
+            return OperationStep(state)  # Its origin's.
         case Phase.RETURN_DUE, JobStatus.RUNNING | JobStatus.FINISHED if is_unchanged:
             return OperationStep(state)  # Its old pipeline, which was to end.
         case Phase.RELAUNCHING | Phase.RETURN_DUE, JobStatus.RUNNING | JobStatus.FINISHED:
@@ -427,9 +451,7 @@ def _launch(state: OperationState) -> OperationStep:
 
 
 def _fork(state: OperationState, restore: str) -> OperationStep:
-    return OperationStep(
-        replace(state, phase=Phase.DONE), (SubmitFork(restore), Succeed(state.saved))
-    )
+    return OperationStep(replace(state, phase=Phase.FORKING), (SubmitFork(restore),))
 
 
 def _succeed(state: OperationState) -> OperationStep:

@@ -17,6 +17,7 @@ from controlplane.alerts.api.filters import AlertFilter, RuleFilter, SilenceFilt
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, Rule, Silence
 from controlplane.base.errors import existing
+from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
 from controlplane.base.serializers import EmptyRequest
 from controlplane.base.views import OneView, list_schema
 
@@ -86,22 +87,27 @@ class RuleKindsView(OneView):
         return Response(self.get_serializer(kinds, many=True).data)
 
 
-class RuleView(OneView):
+class RuleView(Versioned, OneView):
     """A view of one rule."""
 
+    version_of = ("changed_at",)
     roles = {"PATCH": "admin", "DELETE": "admin"}
     serializer_class = shapes.RuleSerializer
     queryset = Rule.objects.none()
 
-    @extend_schema(operation_id="get_rule", tags=["alerting"], summary="Show a rule")
+    @extend_schema(
+        operation_id="get_rule", tags=["alerting"], summary="Show a rule", parameters=[ETAG]
+    )
     def get(self, request: Request, id: UUID) -> Response:
         """A rule, and why it was set aside if it was."""
-        return Response(self.get_serializer(rules.one(id)).data)
+        rule = rules.one(id)
+        return self.tagged(rule, Response(self.get_serializer(rule).data))
 
     @extend_schema(
         operation_id="change_rule",
         tags=["alerting"],
         summary="Change a rule",
+        parameters=[IF_MATCH, ETAG],
         request=shapes.RuleChangeRequest,
         responses=shapes.RuleSerializer,
         examples=[OpenApiExample("Disable it", {"is_enabled": False}, request_only=True)],
@@ -111,18 +117,22 @@ class RuleView(OneView):
 
         Its alerts are resolved if its condition changes, or it is disabled.
         """
-        changed = rules.change(account(request), id, shapes.RuleChangeRequest.read(request))
-        return Response(self.get_serializer(changed).data)
+        given = shapes.RuleChangeRequest.read(request)
+        with self.changing(request, lambda: rules.locked(id)):
+            changed = rules.change(account(request), id, given)
+        return self.tagged(changed, Response(self.get_serializer(changed).data))
 
     @extend_schema(
         operation_id="delete_rule",
         tags=["alerting"],
         summary="Delete a rule",
+        parameters=[IF_MATCH],
         responses={204: OpenApiResponse(description="The rule is deleted.")},
     )
     def delete(self, request: Request, id: UUID) -> Response:
         """Delete a rule. Its alerts are resolved, and stay in the list."""
-        rules.delete(account(request), id)
+        with self.changing(request, lambda: rules.locked(id)):
+            rules.delete(account(request), id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
+from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
 from controlplane.base.serializers import EmptyRequest
 from controlplane.base.views import OneView, list_schema
 from controlplane.deliveries import endpoints, redelivery
@@ -62,20 +63,28 @@ class _OneEndpointView(OneView):
     queryset = Endpoint.objects.none()
 
 
-class EndpointView(_OneEndpointView):
+class EndpointView(Versioned, _OneEndpointView):
     """A view of one endpoint."""
 
+    version_of = ("changed_at",)
     roles = {"PATCH": "admin", "DELETE": "admin"}
 
-    @extend_schema(operation_id="get_endpoint", tags=["alerting"], summary="Show an endpoint")
+    @extend_schema(
+        operation_id="get_endpoint",
+        tags=["alerting"],
+        summary="Show an endpoint",
+        parameters=[ETAG],
+    )
     def get(self, request: Request, id: UUID) -> Response:
         """An endpoint and its state, without its URL and secrets."""
-        return Response(self.get_serializer(endpoints.one(id)).data)
+        endpoint = endpoints.one(id)
+        return self.tagged(endpoint, Response(self.get_serializer(endpoint).data))
 
     @extend_schema(
         operation_id="change_endpoint",
         tags=["alerting"],
         summary="Change an endpoint",
+        parameters=[IF_MATCH, ETAG],
         request=shapes.EndpointChangeRequest,
         responses=shapes.EndpointSerializer,
         examples=[OpenApiExample("Enable it", {"is_enabled": True}, request_only=True)],
@@ -85,18 +94,22 @@ class EndpointView(_OneEndpointView):
 
         With a URL that leads to another place, its keys have to be given again.
         """
-        changed = endpoints.change(account(request), id, shapes.EndpointChangeRequest.read(request))
-        return Response(self.get_serializer(changed).data)
+        given = shapes.EndpointChangeRequest.read(request)
+        with self.changing(request, lambda: endpoints.locked(id)):
+            changed = endpoints.change(account(request), id, given)
+        return self.tagged(changed, Response(self.get_serializer(changed).data))
 
     @extend_schema(
         operation_id="delete_endpoint",
         tags=["alerting"],
         summary="Delete an endpoint",
+        parameters=[IF_MATCH],
         responses={204: OpenApiResponse(description="The endpoint is deleted.")},
     )
     def delete(self, request: Request, id: UUID) -> Response:
         """Delete an endpoint and its secrets; waiting deliveries to it are given up."""
-        endpoints.delete(account(request), id)
+        with self.changing(request, lambda: endpoints.locked(id)):
+            endpoints.delete(account(request), id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -1,8 +1,10 @@
 """The command ``manage.py weir_up``: the whole control plane on this machine."""
 
+import json
 import signal
 import time
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -17,9 +19,10 @@ from controlplane.base.hardening import make_undumpable
 from controlplane.embedded.process import ServiceError
 from controlplane.embedded.server import is_free
 from controlplane.embedded.stack import Stack
-from controlplane.management.commands.weir_prepare import OPERATOR
+from controlplane.management.commands.weir_prepare import ADMIN, OPERATOR
 
 PREFERRED_PORT = 8000
+NAMED_MAX = 10  # Jobs of an earlier run that are named.
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -77,13 +80,20 @@ class Command(BaseCommand):
         try:
             began = time.monotonic()
             console.print(f"Starting Weir in {escape(str(home))}: three steps, 10 to 20 s.")
-            password = home / OPERATOR
+            passwords = {name: home / name for name in (OPERATOR, ADMIN)}
+            accounts = [word for name, path in passwords.items() for word in (f"--{name}", path)]
             demo = ["--demo"] if options["demo"] else []
-            job_id = stack.start(prepare=("weir_prepare", "--operator", str(password), *demo))
+            printed = stack.start(prepare=("weir_prepare", *map(str, accounts), *demo))
+            prepared = json.loads(printed)
+            job_id = prepared["job"]
+            logins = {n: f"{n} / {path.read_text().strip()}" for n, path in passwords.items()}
             rows = {
                 "page": stack.url,
-                "login": f"{OPERATOR} / {password.read_text().strip()}",
+                "login": logins[OPERATOR],
+                "admin": logins[ADMIN],
                 "API": f"{stack.url}/api/v1/",
+                "docs": f"{stack.url}/api/v1/docs",
+                "token": f"{prepared['token']}  (role operator, for a day)",
                 "logs": str(home / "logs"),
             }
             if job_id:
@@ -97,7 +107,9 @@ class Command(BaseCommand):
             for name, value in rows.items():
                 console.print(f"  [bold]{name:<7}[/]{escape(value)}")
             jobs = "but running jobs" if options["keep_jobs"] else "running jobs included"
-            if job_id:
+            if going_on := prepared["going_on"]:
+                console.print(f"\n{_going_on(going_on)}")
+            elif job_id:
                 console.print("\nThe demonstration job starts now and runs in about 15 s.")
             console.print(f"\nCtrl-C ends everything, {jobs}.")
             while True:
@@ -111,6 +123,13 @@ class Command(BaseCommand):
                 signal.signal(number, signal.SIG_IGN)
             stack.stop(keep_jobs=options["keep_jobs"])
         console.print("Everything has ended.")
+
+
+def _going_on(jobs: Sequence[str]) -> str:
+    """The jobs of an earlier run that go on from their newest checkpoints, in a sentence."""
+    named = ", ".join(jobs[:NAMED_MAX])
+    more = f" and {len(jobs) - NAMED_MAX} more" if len(jobs) > NAMED_MAX else ""
+    return f"Jobs of an earlier run go on, in about 15 s: {escape(named)}{more}."
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

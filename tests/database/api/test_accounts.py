@@ -335,10 +335,10 @@ def test_tokens_by_command(operator: User, tmp_path: Path) -> None:
 
 
 def test_the_account_of_a_local_control_plane(db: None) -> None:
-    user = services.ensure_operator("operator", "a-password-in-a-file")
+    user = services.ensure_account("operator", "a-password-in-a-file", Role.OPERATOR)
     assert (user.role, user.check_password("a-password-in-a-file")) == ("operator", True)
     services.set_role(None, user.pk, Role.ADMIN)
-    again = services.ensure_operator("operator", "another-password-now")
+    again = services.ensure_account("operator", "another-password-now", Role.OPERATOR)
     assert (again.pk, again.role) == (user.pk, "admin")
     assert again.check_password("another-password-now")
 

@@ -19,6 +19,7 @@ UNKNOWN_UUID = "00000000-0000-4000-8000-000000000000"
 
 # Who may, by least role. A star: only with a login, not with a token.
 TABLE = {
+    ("GET", ""): "viewer",
     ("GET", "alerts"): "viewer",
     ("GET", "alerts/{id}"): "viewer",
     ("POST", "alerts/{id}/acknowledge"): "operator",
@@ -40,6 +41,7 @@ TABLE = {
     ("POST", "jobs"): "operator",
     ("GET", "jobs/{job_id}"): "viewer",
     ("PATCH", "jobs/{job_id}"): "operator",
+    ("DELETE", "jobs/{job_id}"): "operator",
     ("GET", "jobs/{job_id}/attempts"): "viewer",
     ("POST", "jobs/{job_id}/cancel"): "operator",
     ("POST", "jobs/{job_id}/checkpoint"): "operator",
@@ -94,6 +96,10 @@ TABLE = {
     ("DELETE", "tokens/{id}"): "operator*",
     ("GET", "uploads"): "viewer",
     ("POST", "uploads"): "operator",
+    ("GET", "uploads/{digest}"): "viewer",
+    ("PATCH", "uploads/{digest}"): "operator",
+    ("DELETE", "uploads/{digest}"): "operator",
+    ("GET", "uploads/{digest}/file"): "operator",
     ("GET", "users"): "admin",
     ("POST", "users"): "admin*",
     ("GET", "users/{id}"): "admin",
@@ -135,7 +141,8 @@ def test_every_endpoint_has_a_row() -> None:
 @pytest.mark.parametrize(("method", "path"), sorted(TABLE, key=lambda one: one[::-1]))
 def test_who_may(db: None, method: str, path: str) -> None:
     least, login_only = TABLE[method, path].rstrip("*"), TABLE[method, path].endswith("*")
-    url = API + path.format(job_id="unknown", number=1, id=_id(path), name="UNKNOWN")
+    parts = {"job_id": "unknown", "number": 1, "id": _id(path), "name": "UNKNOWN"}
+    url = API + path.format(**parts, digest="0" * 64)
 
     def asked(client: APIClient) -> Any:
         return getattr(client, method.lower())(url)

@@ -18,6 +18,7 @@ from controlplane.accounts.models import User
 from controlplane.deliveries.models import Delivery
 from controlplane.secrets import services as secrets
 from jobs.drivers import driver_files
+from jobs.models import Artifact
 from tests import factories
 from tests.database.api import whole_jobs
 
@@ -47,7 +48,7 @@ def document(*modes: GenerationMode) -> Any:
         config=SchemathesisConfig(projects=projects),
     )
     schema.app = WSGIHandler()
-    return schema
+    return schema.exclude(path="/events/jobs/{job_id}")  # Beside Django.
 
 
 malformed = document(GenerationMode.NEGATIVE)
@@ -103,7 +104,8 @@ def test_what_the_document_does_not_allow_is_refused(case: Case, token: str) -> 
 def test_what_the_document_allows_is_answered_as_it_says(case: Case, token: str) -> None:
     """Ask for rows that are there, so that the answers are not all 404."""
     user = User.objects.get(username="root")
-    names = {"job_id": JOB, "number": 2, "id": user.pk, "name": STORED}
+    digest = Artifact.objects.values_list("pk", flat=True).first() or "0" * 64
+    names = {"job_id": JOB, "number": 2, "id": user.pk, "name": STORED, "digest": digest}
     if "operations" in case.path:
         names["id"] = OPERATION
     elif "savepoints" in case.path:

@@ -8,7 +8,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from controlplane.audit.models import AuditEntry
 from jobs.models import Artifact, Job
+from tests import factories
 from tests.database.api.conftest import API
 from tests.database.api.test_jobs import is_problem
 
@@ -80,3 +82,48 @@ def test_an_upload_that_is_too_large(api: APIClient, settings: Settings) -> None
     assert Artifact.objects.count() == 1
     kept = list(Path(settings.WEIR_UPLOADS).iterdir())
     assert len(kept) == 1  # Nothing half-written is left.
+
+
+def test_an_upload_is_found_read_and_renamed(api: APIClient) -> None:
+    digest = upload(api, b"print('a')", "orders.py").json()["digest"]
+    upload(api, b"print('b')", "flights.py")
+    shown = api.get(f"{API}uploads?file_name=ORD").json()["results"]
+    assert [one["digest"] for one in shown] == [digest]
+    url = f"{API}uploads/{digest}"
+    assert api.get(url).json()["file_name"] == "orders.py"
+    script = api.get(f"{url}/file", headers={"Accept": "text/x-python"})
+    assert b"".join(script.streaming_content) == b"print('a')"
+    assert script["Content-Disposition"] == 'attachment; filename="orders.py"'
+    renamed = api.patch(url, {"file_name": "orders_v2.py"}, format="json")
+    assert renamed.json()["file_name"] == "orders_v2.py"
+    wrong = api.patch(url, {"file_name": "../orders.py"}, format="json")
+    assert list(is_problem(wrong, 400, "invalid")["errors"]) == ["file_name"]
+    entry = AuditEntry.objects.get(action="upload.rename")
+    assert (entry.before, entry.after) == (
+        {"file_name": "orders.py"},
+        {"file_name": "orders_v2.py"},
+    )
+
+
+def test_an_upload_is_deleted_once_nothing_has_it(api: APIClient, settings: Settings) -> None:
+    digest = upload(api).json()["digest"]
+    url, path = f"{API}uploads/{digest}", Path(settings.WEIR_UPLOADS) / f"{digest}.py"
+    body = {"name": "orders", "pipeline": {"kind": "upload", "upload": digest}}
+    assert api.post(f"{API}jobs", body).status_code == 202
+    job = Job.objects.get()
+    assert is_problem(api.delete(url), 409, "upload_in_use")["needed_by"] == [job.pk]
+    assert path.exists()
+    assert api.get(f"{API}uploads?used=true").json()["results"]
+    assert not api.get(f"{API}uploads?used=false").json()["results"]
+    unused = upload(api, b"print('unused')").json()["digest"]
+    assert api.delete(f"{API}uploads/{unused}").status_code == 204
+    assert sorted(one.name for one in Path(settings.WEIR_UPLOADS).iterdir()) == [path.name]
+    assert AuditEntry.objects.filter(action="upload.delete", target=f"upload/{unused}").exists()
+    is_problem(api.get(f"{API}uploads/{unused}"), 404, "not_found")
+
+
+def test_an_upload_that_an_operation_under_way_names_is_kept(api: APIClient) -> None:
+    digest = upload(api).json()["digest"]
+    factories.operation(factories.job(), status="running", parameters={"artifact_digest": digest})
+    is_problem(api.delete(f"{API}uploads/{digest}"), 409, "upload_in_use")
+    assert Artifact.objects.filter(pk=digest).exists()

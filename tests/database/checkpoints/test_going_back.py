@@ -699,7 +699,7 @@ def test_fork_from_a_savepoint_is_a_job_of_its_own(line: Line, operator: User) -
         parameters={"output": "/data/trial"},
         parallelism=3,
     )
-    assert operation.status == "succeeded"
+    assert operation.status == "running"
     fork = Job.objects.get(pk=operation.result["job"])
     submit = Operation.objects.get(pk=operation.result["operation"])
     assert (submit.kind, submit.status, submit.job) == ("submit", "pending", fork)
@@ -709,8 +709,35 @@ def test_fork_from_a_savepoint_is_a_job_of_its_own(line: Line, operator: User) -
     assert options_of(fork)["restore"] == savepoint.location
     assert line.job.status == JobStatus.RUNNING
     assert list(line.job.forks.all()) == [fork]
+    assert returns.forks_launched() == 0
     Line.for_job(fork).come_up(1, restored=1)
     assert ended(submit).status == "succeeded"
+    assert returns.forks_launched() == 1
+    succeeded = ended(operation)
+    assert (succeeded.status, succeeded.result["job"]) == ("succeeded", fork.pk)
+
+
+def test_fork_that_does_not_come_to_run_has_failed(line: Line) -> None:
+    complete_next(line)
+    operation = requests.fork(None, line.job_id, name="trial", checkpoint=1)
+    fork = operation.result["job"]
+    job_services.cancel(None, fork)
+    assert returns.forks_launched() == 1
+    failed = ended(operation)
+    assert failed.status == "failed"
+    assert failed.error.startswith(f"{fork} was submitted and does not run: ")
+
+
+def test_fork_that_comes_to_run_holds_up_nothing_of_its_origin(line: Line) -> None:
+    operation = requests.fork(None, line.job_id, name="trial")
+    line.complete(1)
+    assert ended(operation).progress["phase"] == "forking"
+    job_services.restart(None, line.job_id)
+    job_services.cancel(None, line.job_id)
+    assert ended(operation).status == "running"
+    Line.for_job(Job.objects.get(pk=ended(operation).result["job"])).come_up(1, restored=1)
+    assert returns.forks_launched() == 1
+    assert ended(operation).status == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -768,10 +795,12 @@ def test_fork_takes_a_savepoint_where_none_is_named(line: Line, operator: User) 
     assert savepoint.name.startswith("fork-trial-run-")
     assert operation.status == "running"
     line.complete(1)
+    fork = Job.objects.get(pk=ended(operation).result["job"])
+    assert (fork.restore_uri, fork.restore_number) == (savepoint.location, 1)
+    Line.for_job(fork).come_up(1, restored=1)
+    returns.forks_launched()
     finished = ended(operation)
     assert finished.status == "succeeded"
-    fork = Job.objects.get(pk=finished.result["job"])
-    assert (fork.restore_uri, fork.restore_number) == (savepoint.location, 1)
     assert finished.result["savepoint"] == str(savepoint.pk)
 
 
@@ -835,7 +864,8 @@ def test_failed_jobs_checkpoint_can_be_forked_while_it_is_over(line: Line) -> No
     job_services.cancel(None, line.job_id)
     line.post(jobs.changed(JobStatus.CANCELED))
     operation = requests.fork(None, line.job_id, name="trial", savepoint=savepoint.pk)
-    assert operation.status == "succeeded"
+    assert operation.status == "running"
+    assert line.job.forks.count() == 1
     with pytest.raises(WrongState):
         requests.fork(None, line.job_id, name="trial")
 

@@ -326,6 +326,59 @@ def test_the_wait_for_a_processor_is_that_of_the_slot_that_is_worst_off(
     assert value(samples, "weir_cpu_wait_ratio", job=earlier.pk) is None
 
 
+def test_records_are_those_of_sources_and_of_chains_with_a_sink(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    factories.graph(job)
+    heads = {
+        "in": set(job.operators.filter(is_source=True).values_list("chain", flat=True)),
+        "out": set(job.operators.filter(is_sink=True).values_list("chain", flat=True)),
+    }
+    counts = {}
+    for count, chain in enumerate(sorted(set(job.operators.values_list("chain", flat=True))), 1):
+        counts[chain] = count * factories.PARALLELISM
+        factories.subtasks(job, chains=[chain], metrics={"records_in": count})
+    assert heads["in"] != heads["out"]
+    samples = scraped(client, settings)
+    for direction, chains in heads.items():
+        shown = value(samples, "weir_records_total", job=job.pk, direction=direction)
+        assert shown == sum(counts[chain] for chain in chains)
+
+
+def test_the_watermark_lag_is_that_of_the_last_subtask(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    now_ms = int(clock.now().timestamp() * 1_000)
+    for chain, behind_s in (("a", 30), ("b", 100), ("c", -50)):
+        watermark = {"watermark_ms": now_ms - 1_000 * behind_s}
+        factories.subtasks(job, chains=[chain], metrics=watermark, rates={"busy": behind_s / 200})
+    done = factories.job()
+    factories.subtasks(done, metrics={"watermark_ms": 2**63 - 1})
+    samples = scraped(client, settings)
+    lag_s = value(samples, "weir_watermark_lag_seconds", job=job.pk)
+    assert lag_s == pytest.approx(100, abs=30)
+    assert value(samples, "weir_busy_ratio", job=job.pk) == 0.5
+    assert value(samples, "weir_watermark_lag_seconds", job=done.pk) is None
+
+
+def test_requests_are_measured_by_area_and_class_of_status(
+    client: Client, settings: Settings
+) -> None:
+    def counts() -> dict[tuple[str, str], float | None]:
+        samples = scraped(client, settings)
+        name = "weir_web_request_duration_seconds_count"
+        pairs = (("api", "4xx"), ("pages", "3xx"), ("api", "5xx"))
+        return {(a, s): value(samples, name, area=a, status=s) for a, s in pairs}
+
+    before = counts()
+    client.get("/api/v1/jobs")
+    client.get("/jobs/")
+    grown = {
+        key: count - (before[key] or 0) for key, count in counts().items() if count is not None
+    }
+    assert grown == {("api", "4xx"): 1, ("pages", "3xx"): 1, ("api", "5xx"): 0}
+
+
 def test_bad_records_add_up_over_the_subtasks_of_a_job(
     client: Client, settings: Settings, job: Job
 ) -> None:

@@ -59,8 +59,9 @@ def make_rows() -> None:
     later = now + timedelta(minutes=10)
     job = factories.job(id="flights-1")
     factories.graph(job)
-    rates = {"back_pressured": 0.25, "cpu_wait": 0.125}
-    factories.subtasks(job, rates=rates, metrics={"bad_records": 0})
+    rates = {"back_pressured": 0.25, "cpu_wait": 0.125, "busy": 0.5}
+    measured = {"bad_records": 0, "records_in": 7, "watermark_ms": int(now.timestamp() * 1_000)}
+    factories.subtasks(job, rates=rates, metrics=measured)
     driver = factories.driver(job, heard_at=later)
     ends = {"end": "failed", "ended_at": now}
     factories.attempt(driver, 1, **ends)

@@ -110,6 +110,9 @@ def test_a_job_survives_the_control_plane_or_goes_on_after_it(home: Path) -> Non
 
     second = WeirUp(home, "--port", "0", "--demo")
     assert second.login()[0] == page
+    assert f"Jobs of an earlier run go on, in about 15 s: flights ({job.split('/')[4]})." in (
+        second.output
+    )
     assert second.job() == job
     await_checkpoints(home, 2)
     assert value(home, "SELECT max(number) FROM jobs_driver") == 1  # The same one, found again.

@@ -316,7 +316,7 @@ def test_a_real_comparison_is_understood(tmp_path: Path) -> None:
         ),
         ("rescale", {"parallelism": 4}, {}, "with parallelism 4 after 1.50 s."),
         ("discard", {"name": "first"}, {}, "Savepoint first was deleted with its files."),
-        ("fork", {}, {"job": "trial"}, "The fork was submitted after 1.50 s."),
+        ("fork", {}, {"job": "trial"}, "The fork runs, 1.50 s after the request."),
     ],
 )
 def test_what_succeeded_is_said_in_a_sentence(

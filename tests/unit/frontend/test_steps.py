@@ -107,6 +107,7 @@ def states(kind: str, status: str, job: str = "running", **progress: Any) -> lis
             ["done", "failed", "skipped", "skipped", "current"],
         ),
         (states("fork", "running", phase="saving"), ["current", "ahead"]),
+        (states("fork", "running", phase="forking", saved="/s"), ["done", "current"]),
         (states("fork", "succeeded", phase="done", restore="/s"), ["done"]),
         (states("preview", "running", until="2026", tries=1), ["current"]),
         (states("preview", "expired"), ["failed"]),

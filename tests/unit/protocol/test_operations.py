@@ -17,6 +17,8 @@ from weir.protocol.operations import (
     Begun,
     Checked,
     Fail,
+    ForkFailed,
+    ForkRuns,
     JobReached,
     LaunchTick,
     NotChecked,
@@ -130,10 +132,16 @@ BACK = Return(WAS, HURT, URI)
         ),
         (
             FORK,
-            [RUNS, Saved(URI)],
+            [RUNS, Saved(URI), ForkRuns()],
             [Save(CheckpointKind.SAVEPOINT), SubmitFork(URI), Succeed(URI)],
         ),
-        (FORK_OF, [IDLES], [SubmitFork(OLDER), Succeed(None)]),
+        (FORK_OF, [IDLES, ForkRuns()], [SubmitFork(OLDER), Succeed(None)]),
+        # The end of its origin, or another operation on it, is not the end of the fork.
+        (
+            FORK,
+            [RUNS, Saved(URI), FAILED, Overtaken("overtaken"), ForkFailed("it hurt")],
+            [Save(CheckpointKind.SAVEPOINT), SubmitFork(URI), Fail(f"it hurt{KEPT}")],
+        ),
         (UPGRADE, [*STOPPED, LaunchTick(), RAN], [STOP, Relaunch(URI), Succeed(URI)]),
         (UPGRADE, [IDLES, RAN], [Relaunch(None), Succeed(None)]),
         (replace(UPGRADE, before=None), [IDLES, FAILED], [Relaunch(None), Fail(HURT)]),
@@ -208,6 +216,8 @@ for _state in KINDS:
         _WAYS[_name, "ending"] = _state, [*_begins, Saved(URI)]
         _WAYS[_name, "launch_due"] = _state, [*_begins, Saved(URI), FINISHED]
         _WAYS[_name, "relaunching"] = _state, [*_begins, Saved(URI), FINISHED, LaunchTick()]
+    if _state in (FORK, FORK_OF):
+        _WAYS[_name, "forking"] = _state, [RUNS, *([Saved(URI)] if _state is FORK else [])]
     if _state in (SUSPEND, DRAIN):
         _WAYS[_name, "ending"] = _state, [RUNS, Saved(URI)]
     if _state in (RESCALE, RESCALE_BACK):
@@ -221,7 +231,15 @@ for _state in KINDS:
     _WAYS[_name, "done"] = _state, [OutOfTime("late")]
 EVENTS: list[OperationEvent] = [
     *(RUNS, IDLES, Saved(URI), Saved("another"), NotSaved("no"), OutOfTime("late")),
-    *(Overtaken("overtaken"), LaunchTick(), CAN_RUN, CAN_IDLE, NotChecked("no")),
+    *(
+        Overtaken("overtaken"),
+        LaunchTick(),
+        ForkRuns(),
+        ForkFailed("no"),
+        CAN_RUN,
+        CAN_IDLE,
+        NotChecked("no"),
+    ),
     *(JobReached(status, "it hurt") for status in JobStatus),
 ]
 
@@ -253,6 +271,12 @@ def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Comm
     match state.phase, event:
         case Phase.DONE, _:
             return Phase.DONE, ()
+        case Phase.FORKING, ForkRuns():
+            return Phase.DONE, (Succeed(state.saved),)
+        case Phase.FORKING, ForkFailed(error) | OutOfTime(error):
+            return Phase.DONE, (Fail(f"{error}{kept}"),)
+        case Phase.FORKING, _:
+            return Phase.FORKING, ()
         case Phase.RETURN_DUE | Phase.RETURNING, _:
             return _returned(state, event, kept)
         case Phase.RELAUNCHING, (OutOfTime() | JobReached(JobStatus.FAILED)) if state.before:
@@ -276,7 +300,7 @@ def _expected(state: OperationState, event: OperationEvent) -> tuple[Phase, Comm
                 OperationKind.SAVEPOINT: (Phase.DONE, (Succeed(uri),)),
                 OperationKind.STOP: (Phase.ENDING, ()),
                 OperationKind.RESCALE: (Phase.RELAUNCHING, (Relaunch(None),)),
-                OperationKind.FORK: (Phase.DONE, (SubmitFork(uri), Succeed(uri))),
+                OperationKind.FORK: (Phase.FORKING, (SubmitFork(uri),)),
             }[state.kind]
         case Phase.ENDING, JobReached(JobStatus.FINISHED):
             return Phase.DONE, (Succeed(state.saved),)
@@ -344,7 +368,7 @@ def _returned(state: OperationState, event: OperationEvent, kept: str) -> tuple[
 
 def _begun(state: OperationState, *, is_running: bool) -> tuple[Phase, Commands]:
     if state == FORK_OF:
-        return Phase.DONE, (SubmitFork(OLDER), Succeed(None))
+        return Phase.FORKING, (SubmitFork(OLDER),)
     if state in (ROLLBACK, ROLLBACK_BACK):
         return Phase.RELAUNCHING, (Relaunch(OLDER),)
     if state == CHECKED_UPGRADE:
@@ -365,7 +389,7 @@ def _begun(state: OperationState, *, is_running: bool) -> tuple[Phase, Commands]
     ("state", "end", "commands"),
     [
         (SAVEPOINT, FAILED, [Succeed(URI)]),
-        (FORK, FAILED, [SubmitFork(URI), Succeed(URI)]),
+        (FORK, FAILED, [SubmitFork(URI)]),
         (DRAIN, FINISHED, [Succeed(URI)]),
         (SUSPEND, FAILED, [Fail(f"the job is failed: it hurt{KEPT}")]),
         (
