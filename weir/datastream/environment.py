@@ -1,11 +1,13 @@
 """``StreamExecutionEnvironment``: the settings, sources and execution of a pipeline.
 
-The environment collects the operators as streams are built from it. ``execute`` turns them into a
-job graph, overrides the settings with the options that the script was started with, and runs it;
-after that the environment is empty again, as in Flink.
+The environment collects the operators as streams are built from it. ``execute`` turns the new ones
+into a job graph, overrides the settings with the options that the script was started with, and runs
+it. However that ends, they are not new any more: the next ``execute`` runs the sinks that are
+attached from then on, with all that leads to them.
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,12 +21,19 @@ from weir.config import CheckpointConfig as CheckpointSettings
 from weir.config import CheckpointingMode, JobConfig, RestartConfig
 from weir.datastream import execution
 from weir.datastream.checkpoint_config import CheckpointConfig
+from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.options import read_options
 from weir.datastream.stream import DataStream
-from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
+from weir.datastream.transformation import (
+    End,
+    OperatorFactory,
+    Transformation,
+    build_graph,
+    leading_to,
+)
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.bad_records import FAIL, make_policy
@@ -34,6 +43,8 @@ from weir.operators.sources.split_source import Source, tells_event_time
 from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
 from weir.secrets import job_secrets
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_JOB_NAME = "Weir Streaming Job"
 
@@ -49,7 +60,8 @@ class StreamExecutionEnvironment:
         self._restore: str | None = None
         self._chaining = True
         self._on_error = FAIL
-        self._transformations: list[Transformation] = []
+        self._new: list[Transformation] = []  # Added since the last job.
+        self._added = 0
         if configuration is not None:
             self.configure(configuration)
 
@@ -274,9 +286,10 @@ class StreamExecutionEnvironment:
     def execute(
         self, job_name: str | None = None, *, collect_limit: int | None = None
     ) -> JobExecutionResult:
-        """Run the pipeline until its job ends, or until ``collect_limit`` records were collected.
+        """Run the new sinks until their job ends, or ``collect_limit`` records were collected.
 
-        PyFlink has no ``collect_limit``.
+        The job consists of the sinks that were attached since the last one, and all that leads to
+        them. However it ends, they are not new any more. PyFlink has no ``collect_limit``.
 
         Raises:
             GraphError: The pipeline cannot run; its author can repair it.
@@ -284,11 +297,16 @@ class StreamExecutionEnvironment:
             RestoreError: The checkpoint or savepoint to restore cannot be found.
             JobFailedError: The job failed for good; the message is the cause.
         """
-        options = replace(self._options(), collect_limit=collect_limit)
-        config = options.over(self._config(job_name))
-        graph = self._build(config)
-        self._transformations = []
-        return execution.execute(graph, config, options)
+        graph, config, options = self._next_job(job_name)
+        return execution.execute(graph, config, replace(options, collect_limit=collect_limit))
+
+    def start(self, job_name: str | None = None) -> CloseableIterator:
+        """Start the job of the new sinks and return its collected records; for the stream classes.
+
+        Raises:
+            WeirError: As ``execute``, for what is known before the job starts.
+        """
+        return execution.start(*self._next_job(job_name))
 
     def get_job_graph(self, job_name: str | None = None) -> JobGraph:
         """The job graph that ``execute`` would run; not in PyFlink.
@@ -309,7 +327,9 @@ class StreamExecutionEnvironment:
 
     def add(self, transformation: Transformation) -> Transformation:
         """Add an operator to the pipeline; for the stream classes, not for users."""
-        self._transformations.append(transformation)
+        self._added += 1
+        transformation.number = self._added
+        self._new.append(transformation)
         return transformation
 
     def placed(self, sink: Sink) -> Sink:
@@ -321,12 +341,31 @@ class StreamExecutionEnvironment:
         output = execution.current_options().output
         if output is None:
             return sink
-        return sink.moved_below(os.path.join(output, str(len(self._transformations))))
+        return sink.moved_below(os.path.join(output, str(self._added)))
+
+    def _next_job(self, job_name: str | None) -> tuple[JobGraph, JobConfig, ExecutionOptions]:
+        """The job of the new sinks, which are not new any more, even if it cannot be built."""
+        try:
+            options = self._options()
+            config = options.over(self._config(job_name))
+            return self._build(config), config, options
+        finally:
+            self._new = []
 
     def _build(self, config: JobConfig) -> JobGraph:
-        return build_graph(
-            self._transformations, config, chaining=self._chaining, on_error=self._on_error
-        )
+        if self._added and not self._new:
+            raise GraphError(
+                "all that was built has been executed, so there is nothing to execute: attach a "
+                "sink to a stream (print, sink_to, execute_and_collect) to run the stream again"
+            )
+        members = leading_to(self._new)
+        for left in _ends_of(t for t in self._new if t not in members):
+            logger.warning(
+                "%r (%s) leads to no sink, so it is not run; attach one, such as print()",
+                left.name,
+                left.location,
+            )
+        return build_graph(members, config, chaining=self._chaining, on_error=self._on_error)
 
     def _options(self) -> ExecutionOptions:
         options = execution.current_options()
@@ -340,6 +379,13 @@ class StreamExecutionEnvironment:
             restart=self._restart,
             object_reuse=self._execution.is_object_reuse_enabled(),
         )
+
+
+def _ends_of(transformations: Iterable[Transformation]) -> list[Transformation]:
+    """Those that lead to none of the others."""
+    given = list(transformations)
+    consumed = {id(end.of) for t in given for end in t.inputs}
+    return [t for t in given if id(t) not in consumed]
 
 
 def _node(op: Operator, inputs: list[Edge]) -> dict[str, Any]:

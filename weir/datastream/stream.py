@@ -18,7 +18,6 @@ from weir.common.abstract import check_complete
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
 from weir.datastream.checks import check_function, column_names
-from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
 from weir.datastream.transformation import End, OperatorFactory, Transformation, common_type
@@ -368,16 +367,18 @@ class DataStream:
     ) -> Any:
         """Run the pipeline and return the records of this stream.
 
-        With ``limit`` a list of at most that many, otherwise a ``CloseableIterator``.
+        With ``limit`` a list of at most that many, once the job has ended. Otherwise a
+        ``CloseableIterator``, which yields them while the job runs: as checkpoints complete, or at
+        once where there are none. Closing it ends the job.
 
         Raises:
             WeirError: As ``env.execute``.
         """
         self._sink("Collect", CollectSink()).uid(COLLECT_UID)
+        if limit is None:
+            return self._environment.start(job_execution_name)
         result = self._environment.execute(job_execution_name, collect_limit=limit)
-        if limit is not None:
-            return list(result.collected[:limit])
-        return CloseableIterator(iter(result.collected))
+        return list(result.collected[:limit])
 
     # Building -----------------------------------------------------------------------------------
 
