@@ -28,7 +28,7 @@ def env() -> Iterator[StreamExecutionEnvironment]:
 
 @pytest.fixture
 def ends() -> Iterator[list[JobStatus]]:
-    """How the jobs of the test ended."""
+    """The ends of the jobs of the test, in order."""
     ended: list[JobStatus] = []
 
     def note(event: JobEvent) -> None:
