@@ -220,13 +220,13 @@ def _words() -> frozenset[str]:
 def public_names() -> dict[str, Any]:
     """The names that users import, and ``env``, as all scripts call their environment."""
     public: dict[str, Any] = {}
-    for module in ("datastream", "common", "datastream.connectors", "config"):
+    for module in ("datastream", "common", "datastream.connectors", "config", "testing"):
         public |= vars(importlib.import_module(f"weir.{module}"))
     public["env"] = public["StreamExecutionEnvironment"]
     return public
 
 
-PLACEHOLDERS = {"pipeline.py", "new.py", "prometheus.yml"}  # The reader's own.
+PLACEHOLDERS = {"pipeline.py", "new.py", "conftest.py", "prometheus.yml"}  # The reader's own.
 COMMANDS = ("weir", "make", "python", "docker", "celery", "uvicorn", "kill")
 _FILE = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
 _ENDINGS = (".py", ".md", ".yml", ".toml", ".example", ".png", ".sql")

@@ -43,7 +43,8 @@ class Watch:
     def on_start(self, job: "JobStarting") -> None:
         """Begin to show the job that is about to run."""
         self.close()
-        self._is_limited = job.options.collect_limit is not None
+        options = job.options  # With a limit or a reader, a job may be ended early as planned.
+        self._is_limited = options.collect_limit is not None or options.rows is not None
         self._view = JobView(job.job_id, job.graph, job.config)
         self._progress = Progress(self._view)
 
@@ -59,7 +60,6 @@ class Watch:
         """Show the end of the current job."""
         if self._progress is not None and self._view is not None:
             self._progress.close()
-            # A job with a collect limit is cancelled when the limit is reached.
             status = self._view.history.status
             self.was_canceled |= status is JobStatus.CANCELED and not self._is_limited
         self._progress = self._view = None

@@ -1,8 +1,9 @@
 """``StreamExecutionEnvironment``: the settings, sources and execution of a pipeline.
 
-The environment collects the operators as streams are built from it. ``execute`` turns them into a
-job graph, overrides the settings with the options that the script was started with, and runs it;
-after that the environment is empty again, as in Flink.
+The environment collects the operators as streams are built from it. ``execute`` turns the new ones
+into a job graph, overrides the settings with the options that the script was started with, and runs
+it. However that ends, they are not new any more: the next ``execute`` runs the sinks that are
+attached from then on, with all that leads to them.
 """
 
 import json
@@ -27,13 +28,20 @@ from weir.datastream.checks.arguments import check_parallelism, check_type
 from weir.datastream.checks.inputs import check_source, elements_of
 from weir.datastream.checks.remarks import remarks
 from weir.datastream.checks.uncaught import fold_tracebacks
+from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.execution_mode import RuntimeExecutionMode
 from weir.datastream.options import read_options
 from weir.datastream.stream import DataStream
-from weir.datastream.transformation import End, OperatorFactory, Transformation, build_graph
+from weir.datastream.transformation import (
+    End,
+    OperatorFactory,
+    Transformation,
+    build_graph,
+    leading_to,
+)
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator
 from weir.operators.bad_records import FAIL, make_policy
@@ -62,7 +70,8 @@ class StreamExecutionEnvironment(PyFlinkNames):
         self._claims = False
         self._chaining = True
         self._on_error = FAIL
-        self._transformations: list[Transformation] = []
+        self._new: list[Transformation] = []  # Added since the last job.
+        self._added = 0
         if configuration is not None:
             self.configure(configuration)
 
@@ -310,9 +319,10 @@ class StreamExecutionEnvironment(PyFlinkNames):
     def execute(
         self, job_name: str | None = None, *, collect_limit: int | None = None
     ) -> JobExecutionResult:
-        """Run the pipeline until its job ends, or until ``collect_limit`` records were collected.
+        """Run the new sinks until their job ends, or ``collect_limit`` records were collected.
 
-        PyFlink has no ``collect_limit``.
+        The job consists of the sinks that were attached since the last one, and all that leads to
+        them. However it ends, they are not new any more. PyFlink has no ``collect_limit``.
 
         Raises:
             GraphError: The pipeline cannot run; its author can repair it.
@@ -320,15 +330,16 @@ class StreamExecutionEnvironment(PyFlinkNames):
             RestoreError: The checkpoint or savepoint to restore cannot be found.
             JobFailedError: The job failed for good; the message is the cause.
         """
-        options = replace(self._options(), collect_limit=collect_limit)
-        config = options.over(self._config(job_name))
-        graph = self._build(config)
-        if not execution.is_capturing():
-            log_to_stderr()
-            for remark in remarks(self._transformations):
-                logger.warning("%s", remark)
-        self._transformations = []
-        return execution.execute(graph, config, options)
+        graph, config, options = self._next_job(job_name)
+        return execution.execute(graph, config, replace(options, collect_limit=collect_limit))
+
+    def start(self, job_name: str | None = None) -> CloseableIterator:
+        """Start the job of the new sinks and return its collected records; for the stream classes.
+
+        Raises:
+            WeirError: As ``execute``, for what is known before the job starts.
+        """
+        return execution.start(*self._next_job(job_name))
 
     def get_job_graph(self, job_name: str | None = None) -> JobGraph:
         """The job graph that ``execute`` would run; not in PyFlink.
@@ -349,7 +360,9 @@ class StreamExecutionEnvironment(PyFlinkNames):
 
     def add(self, transformation: Transformation) -> Transformation:
         """Add an operator to the pipeline; for the stream classes, not for users."""
-        self._transformations.append(transformation)
+        self._added += 1
+        transformation.number = self._added
+        self._new.append(transformation)
         return transformation
 
     def placed(self, sink: Sink) -> Sink:
@@ -361,12 +374,30 @@ class StreamExecutionEnvironment(PyFlinkNames):
         output = execution.current_options().output
         if output is None:
             return sink
-        return sink.moved_below(os.path.join(output, str(len(self._transformations))))
+        return sink.moved_below(os.path.join(output, str(self._added)))
+
+    def _next_job(self, job_name: str | None) -> tuple[JobGraph, JobConfig, ExecutionOptions]:
+        """The job of the new sinks, which are not new any more, even if it cannot be built."""
+        try:
+            options = self._options()
+            config = options.over(self._config(job_name))
+            graph = self._build(config)
+            if not execution.is_capturing():
+                log_to_stderr()
+                for remark in remarks(self._new):
+                    logger.warning("%s", remark)
+            return graph, config, options
+        finally:
+            self._new = []
 
     def _build(self, config: JobConfig) -> JobGraph:
-        return build_graph(
-            self._transformations, config, chaining=self._chaining, on_error=self._on_error
-        )
+        if self._added and not self._new:
+            raise GraphError(
+                "all that was built has been executed, so there is nothing to execute: attach a "
+                "sink to a stream (print, sink_to, execute_and_collect) to run the stream again"
+            )
+        members = leading_to(self._new)
+        return build_graph(members, config, chaining=self._chaining, on_error=self._on_error)
 
     def _options(self) -> ExecutionOptions:
         options = execution.current_options()

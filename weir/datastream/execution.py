@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.config import CheckpointingMode, JobConfig
+from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.html import result_html
 from weir.errors import UserError
 from weir.graph.logical import JobGraph
 from weir.ids import JobId
+from weir.jobmaster.collected_output import RowStream
 
 _RUNNER = "weir.spark.submit"  # Imported by name: this package lies below it.
 
@@ -45,6 +47,8 @@ class ExecutionOptions:
     allow_pickled_state: bool | None = None
     # The job may be ended once a collecting sink delivered this many records; None: never.
     collect_limit: int | None = None
+    # Receives collected records while the job runs; None: the result has them.
+    rows: RowStream | None = field(default=None, repr=False)
     # File sinks write to directories of their own below this one, not to where the script says.
     output: str | None = None
     # Asked between two steps of the job; once it says so, the job is cancelled.
@@ -163,6 +167,28 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     if capture is not None:
         capture.jobs.append(CapturedJob(graph, config))
         return JobExecutionResult(job_id=JobId("captured"), name=config.name, net_runtime_ms=0)
+    return _runner()(graph, config, options)
+
+
+def start(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> CloseableIterator:
+    """Start a graph's job in a thread of its own and return the records that it collects.
+
+    Under ``capturing`` the graph is only captured, and there are no records.
+
+    Raises:
+        UserError: pyspark is not installed. All else is raised to the reader of the records.
+    """
+    rows = RowStream()
+    if _capture.get() is not None:
+        execute(graph, config, options)
+        rows.end()
+        return CloseableIterator(rows)
+    runner = _runner()
+    chosen = replace(options, rows=rows, is_enough=lambda: rows.is_enough or options.is_enough())
+    return CloseableIterator(rows, lambda: runner(graph, config, chosen))
+
+
+def _runner() -> Callable[[JobGraph, JobConfig, ExecutionOptions], JobExecutionResult]:
     try:
         runner: Callable[..., JobExecutionResult] = importlib.import_module(_RUNNER).execute
     except ModuleNotFoundError as error:
@@ -171,4 +197,4 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         raise UserError(
             "running a job needs pyspark, which this Python does not have: pip install pyspark"
         ) from error
-    return runner(graph, config, options)
+    return runner

@@ -33,7 +33,6 @@ from weir.datastream.checks.inputs import (
     check_stream,
 )
 from weir.datastream.checks.other_names import OtherNames
-from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.column_use import ColumnUse, aggregate_use, timed_use
 from weir.datastream.html import stream_html
 from weir.datastream.keys import KeyArgument, Selector, row_partitioner, selector_of
@@ -420,7 +419,9 @@ class DataStream(OtherNames):
     ) -> Any:
         """Run the pipeline and return the records of this stream.
 
-        With ``limit`` a list of at most that many, otherwise a ``CloseableIterator``.
+        With ``limit`` a list of at most that many, once the job has ended. Otherwise a
+        ``CloseableIterator``, which yields them while the job runs: as checkpoints complete, or at
+        once where there are none. Closing it ends the job.
 
         Raises:
             WeirError: As ``env.execute``.
@@ -428,10 +429,10 @@ class DataStream(OtherNames):
         if limit is not None:
             check_count(limit, "execute_and_collect(limit=...)")
         self._sink("Collect", CollectSink()).uid(COLLECT_UID)
+        if limit is None:
+            return self._environment.start(job_execution_name)
         result = self._environment.execute(job_execution_name, collect_limit=limit)
-        if limit is not None:
-            return list(result.collected[:limit])
-        return CloseableIterator(iter(result.collected))
+        return list(result.collected[:limit])
 
     # Building -----------------------------------------------------------------------------------
 

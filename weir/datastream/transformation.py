@@ -4,6 +4,9 @@ A *transformation* is an operator that is still being described: its settings ma
 parallelism and the kind of its edges are settled only when the graph is built, and its operator
 factory is made then, from the settled parallelism.
 
+A job is made of the sinks that were attached since the last one, with all that leads to them. A
+stream may therefore be used again after its job has run: its operators run in the next job as well.
+
 An operator without a uid gets one from its name and its rank among the operators of that name, in
 the order of the program (``map-2``): the same program gives the same uids.
 """
@@ -78,6 +81,7 @@ class Transformation:
     function: Any = None  # The user's, where it has one; for remarks on it.
     kind: str = ""  # The name that it was made with.
     location: str = field(default_factory=lambda: caller_location())  # For messages.
+    number: int = 0  # Its place in the program, once it is added to the environment.
 
     def __post_init__(self) -> None:
         self.kind = self.kind or self.name
@@ -101,6 +105,23 @@ class Always:
 
     def __call__(self, parallelism: int) -> OperatorFactory:
         return self._factory
+
+
+def leading_to(new: Iterable[Transformation]) -> list[Transformation]:
+    """The operators of the job that executes the ``new`` ones, in the order of the program.
+
+    They are the new sinks and all that leads to them, whether new or executed before. Where no sink
+    is new they are all new operators, which run for what their functions do, and what leads there.
+    """
+    new = list(new)
+    waiting = [t for t in new if t.is_sink] or new
+    members: dict[int, Transformation] = {}
+    while waiting:
+        t = waiting.pop()
+        if t.number not in members:
+            members[t.number] = t
+            waiting += [end.of for end in t.inputs]
+    return [members[number] for number in sorted(members)]
 
 
 def caller_location() -> str:

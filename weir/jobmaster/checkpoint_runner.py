@@ -255,9 +255,9 @@ class CheckpointRunner:
     def request(
         self, request_id: str, kind: CheckpointKind, target: str | None, answered: Answered
     ) -> None:
-        """Request a savepoint; ``answered`` is called once with its outcome.
+        """Request a checkpoint or savepoint; ``answered`` is called once with its outcome.
 
-        It is called with the completed savepoint, or with None and the reason why there is none.
+        It is called with the completed one, or with None and the reason why there is none.
         Library mode only: a control plane keeps its requests itself.
         """
         is_local = isinstance(self._coordination, LocalCoordination)

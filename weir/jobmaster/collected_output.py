@@ -4,21 +4,24 @@ Subtasks deliver rows under the id of a checkpoint, and an attempt that is resto
 what its checkpoint holds: the driver takes each id of a subtask once. Where an attempt is restored
 from a checkpoint before the newest, since that is damaged, the records after it come again, under
 new ids. Then the driver takes back the rows that it had collected of them, as file sinks withdraw
-their files. A printed line stays printed, and the user is told how many come again.
+their files. A printed line stays printed, and the user is told how many come again. Of rows that a
+reader has taken while the job went on, none can be taken back: the job is ended, with an error.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from threading import Condition
 from typing import Any, TypeAlias
 
 from weir.common.row_codec import decode_rows
-from weir.errors import ProtocolError, SchemaError
+from weir.errors import JobFailedError, ProtocolError, SchemaError
 from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, CheckpointId, SubtaskId
 from weir.jobmaster.restore_choice import RestoreChoice
 from weir.operators.sinks.collect_sink import AT_ONCE, is_print
 
-PRINTED_MAX = 10_000  # Checkpoints whose printed lines are counted; far more than are retained.
+# Checkpoints whose printed lines or read rows are counted; far more than are retained.
+PRINTED_MAX = 10_000
 
 ComesAgain: TypeAlias = Callable[[CheckpointId], bool]
 
@@ -50,20 +53,114 @@ class CollectedRows:
             at += count
 
 
+class RowStream:
+    """Rows on their way to a reader in another thread, in the order of their delivery."""
+
+    def __init__(self) -> None:
+        self.is_closed = False  # The reader wants no more.
+        self._changed = Condition()
+        self._waiting: deque[tuple[CheckpointId, Any]] = deque()
+        self._read: Counter[CheckpointId] = Counter()  # Rows of the newest checkpoints.
+        self._has_ended = False
+        self._error: BaseException | None = None
+
+    @property
+    def rows(self) -> list[Any]:
+        """Always empty: the reader gets the rows, not the job's result."""
+        return []
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the job may be cancelled: its reader is gone, or has to be told of an error."""
+        return self.is_closed or self._error is not None
+
+    def add(self, checkpoint_id: CheckpointId, rows: Sequence[Any]) -> None:
+        """Hand rows that were delivered under the id of a checkpoint to the reader."""
+        with self._changed:
+            if not self.is_enough:
+                self._waiting.extend((checkpoint_id, row) for row in rows)
+                self._changed.notify()
+
+    def take_back(self, comes_again: ComesAgain) -> None:
+        """Drop the rows that come again; where some of them were read, end with an error."""
+        with self._changed:
+            self._waiting = deque(item for item in self._waiting if not comes_again(item[0]))
+            again = {number: self._read[number] for number in self._read if comes_again(number)}
+            if again and self._error is None:
+                self._error = JobFailedError(_read_again(sum(again.values()), AT_ONCE in again))
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The job has ended, with an error or without; no row follows."""
+        with self._changed:
+            self._has_ended = True
+            self._error = self._error or error
+            self._changed.notify()
+
+    def take(self) -> Any:
+        """The next row; waits for it.
+
+        Raises:
+            StopIteration: There is none any more.
+            BaseException: The error that the job ended with, once all rows before it were taken.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._has_ended or self.is_closed)
+            if self.is_closed:
+                raise StopIteration
+            if self._waiting:
+                checkpoint_id, row = self._waiting.popleft()
+                self._read[checkpoint_id] += 1
+                if len(self._read) > PRINTED_MAX:
+                    del self._read[min(self._read)]
+                return row
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+        raise StopIteration
+
+    def close(self) -> None:
+        """Drop the rows that were not taken, and all that would follow."""
+        with self._changed:
+            self.is_closed = True
+            self._waiting.clear()
+            self._changed.notify()
+
+
+def _read_again(rows: int, at_once: bool) -> str:
+    counted = (
+        "1 record that was read already comes"
+        if rows == 1
+        else (f"{rows:,} records that were read already come")
+    )
+    why = (
+        "without checkpoints a restarted job begins anew; enable checkpointing, and each record is "
+        "read once"
+        if at_once
+        else "the checkpoint that covers them is damaged; read the stream again from its beginning"
+    )
+    return f"the job was ended when it was restarted, because {counted} again: {why}"
+
+
 class Deliveries:
     """The driver's end of print and collect sinks: prints lines, keeps collected rows."""
 
     def __init__(
-        self, graph: JobGraph, write: Callable[[str], None], *, pickles: bool = False
+        self,
+        graph: JobGraph,
+        write: Callable[[str], None],
+        *,
+        pickles: bool = False,
+        rows: RowStream | None = None,
     ) -> None:
         """Prepare; ``write`` receives every printed line.
 
         ``pickles``: whether the job allows records that are pickled, which run code in the driver.
+        ``rows`` receives the collected rows; None keeps them for the job's result.
         """
         self._pickles = pickles
         self._printing = {op.uid for op in graph.operators if is_print(op.factory)}
         self._write = write
-        self._collected = CollectedRows()
+        self._collected: CollectedRows | RowStream = CollectedRows() if rows is None else rows
         self._printed: Counter[CheckpointId] = Counter()  # Lines of the newest checkpoints.
 
     @property

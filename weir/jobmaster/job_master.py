@@ -77,6 +77,7 @@ from weir.protocol.messages import (
     SubtaskMetrics,
     SubtaskStalled,
 )
+from weir.protocol.pending import CompletedCheckpoint
 from weir.storage.attempt_claims import describe_driver
 from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.store import CheckpointStore, WriteRefusedError, store_for
@@ -251,6 +252,15 @@ class JobMaster:
             if self.status is not JobStatus.CREATED:
                 self._change(JobStatus.CANCELLING)
             self._end(JobStatus.CANCELED)
+
+    def checkpoint(
+        self, request_id: str, answered: Callable[[CompletedCheckpoint | None, str], None]
+    ) -> None:
+        """Take a checkpoint beside those of the interval; in library mode only.
+
+        ``answered`` receives the completed checkpoint, or None and the reason why there is none.
+        """
+        self._checkpoints.request(request_id, CheckpointKind.CHECKPOINT, None, answered)
 
     def savepoint(
         self,

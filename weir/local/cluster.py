@@ -100,6 +100,11 @@ class EventQueue:
         """Run ``action`` after that delay."""
         self.at(self.clock.monotonic_ns() + delay_ns, action)
 
+    @property
+    def next_ns(self) -> int | None:
+        """The time of the next action; None where there is none."""
+        return self._events[0][0] if self._events else None
+
     def run_next(self) -> bool:
         """Wait for the next action and run it; False where there is none."""
         if not self._events:

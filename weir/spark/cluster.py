@@ -162,7 +162,10 @@ class SparkCluster:
                 outcome = error
             self._post(lambda: done(outcome))
 
-        self._pool.submit(run)
+        try:
+            self._pool.submit(run)
+        except RuntimeError:  # The interpreter is ending, and with it all pools.
+            run()
 
     def _send(self, peer: _Peer | None, message: Any) -> None:
         if peer is None or peer.connection.ended:

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -79,6 +80,9 @@ Listener = Callable[[JobEvent], None]
 Hearer = Callable[[JobStarting], None]
 _listeners: list[Listener] = []
 _hearers: list[Hearer] = []
+# The Spark that a job started for itself, and has not stopped; jobs may start in several threads.
+_own_session: SparkContext | None = None
+_opening = threading.Lock()
 _managed: ContextVar[ManagedDriver | None] = ContextVar("weir_managed", default=None)
 
 
@@ -135,7 +139,7 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
         told = (JobLog(job_id, graph, config).on_event,)
     started = time.monotonic()
     history = JobHistory()
-    deliveries = Deliveries(graph, print, pickles=config.allow_pickled_state)
+    deliveries = Deliveries(graph, print, pickles=config.allow_pickled_state, rows=options.rows)
     listeners: Sequence[Listener] = (history.on_event, *told, *_listeners)
     given = job_secrets.job_secrets()
     masker = job_secrets.masker()
@@ -302,8 +306,20 @@ class _Run:
         return job.status, job.cause
 
     def _session(self, master: str | None, slots: int) -> tuple[SparkContext, bool]:
+        global _own_session
         try:
-            return open_session(master, slots, self.graph.name)
+            with _opening:
+                active = SparkContext._active_spark_context
+                if active is not None and active is _own_session:
+                    raise ConfigError(
+                        "a job of this process still runs, on a local Spark that was started for "
+                        "it alone: read its records to the end or close its iterator before the "
+                        "next job starts, or start a Spark session for all of them beforehand"
+                    )
+                spark, owned = open_session(master, slots, self.graph.name)
+                if owned:
+                    _own_session = spark
+                return spark, owned
         except Exception as error:
             if self.managed is None:
                 raise

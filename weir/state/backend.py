@@ -243,6 +243,24 @@ class KeyedStateBackend:
             for slots in table.tables:
                 yield from map(key_of_slot, list(slots))
 
+    def values_of(self, key: Key) -> dict[str, Any]:
+        """Copies of a key's values by the name of their state, accumulators as they are.
+
+        Raises:
+            ProtocolError: The key's group belongs to another subtask.
+        """
+        group = key_group(key, self.max_parallelism)
+        if group not in self.key_groups:
+            raise ProtocolError(f"key {key!r} of key group {group} belongs to another subtask")
+        slot, values = slot_key(key), {}
+        for name, tables in self._tables.items():
+            for table in tables:
+                value = table.tables[group - self.key_groups.first].get(slot)
+                if value is not None:
+                    copier = table.type_info.copier
+                    values[name] = value if copier is None else copier(value)
+        return values
+
     def freeze(self, checkpoint_id: CheckpointId) -> FrozenKeyedState:
         """A view of all states as they are now.
 

@@ -354,6 +354,21 @@ class ColumnarTable:
             keys[row] = key
         return self._typed(keys)
 
+    def values_of(self, key: Key) -> dict[str, Any]:
+        """A key's values by column; empty where the table does not have it.
+
+        Units: O(keys).
+        """
+        if key is None:
+            slot = _NULL_SLOT if self._has_null else None
+        else:
+            keys = list(self._index.stored()[0])
+            slot = keys.index(slot_key(key)) + 1 if slot_key(key) in keys else None
+        if slot is None:
+            return {}
+        row = np.array([slot])
+        return {name: column.gather(row)[0].item() for name, column in self.columns.items()}
+
     def freeze(self, checkpoint_id: CheckpointId) -> "FrozenColumns":
         """A view of the table as it is now.
 

@@ -5,13 +5,14 @@ store creates each of them when it is first used or restored, and freezes all of
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from weir.errors import ConfigError, CorruptStateError, RestoreError, UserError
+from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.state.backend import KeyedStateBackend
@@ -175,6 +176,35 @@ class OperatorStateStore:
         """
         self._declare_mode(name, BroadcastState.mode)
         return self._broadcast(name)
+
+    def owns(self, key: Key) -> bool:
+        """Whether the key belongs to this subtask.
+
+        Raises:
+            KeyTypeError: The key has no canonical encoding.
+        """
+        return key_group(key, self.max_parallelism) in self.key_groups
+
+    def values_of(self, key: Key) -> dict[str, Any]:
+        """Copies of a key's values by the name of their state; of a table a dict by column.
+
+        Raises:
+            UserError: The stream has no key.
+            ProtocolError: The key belongs to another subtask.
+        """
+        self._check_keyed()
+        tables = {name: table.values_of(key) for name, table in self._tables.items()}
+        return {**self._keyed.values_of(key), **{name: row for name, row in tables.items() if row}}
+
+    def times_of(self, key: Key) -> dict[str, list[int]]:
+        """The times of a key's timers by time domain, ascending.
+
+        Raises:
+            UserError: The stream has no key.
+            ProtocolError: The key belongs to another subtask.
+        """
+        self._check_keyed()
+        return {domain: queue.times_of(key) for domain, queue in self._timers.queues.items()}
 
     def record_changes(self) -> "Changes":
         """The changes to keyed values and timers, logged from now on; before states are declared.

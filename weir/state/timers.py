@@ -73,6 +73,19 @@ class TimerQueue:
             self._rebuild()
         return True
 
+    def times_of(self, key: Key) -> list[int]:
+        """The times of a key's timers, ascending.
+
+        Units: O(timers of the key's group).
+
+        Raises:
+            ProtocolError: The key belongs to another subtask.
+        """
+        slot = slot_key(key)
+        return sorted(
+            at for at, of, _ in self._numbers.tables[self._index(key, None)] if of == slot
+        )
+
     def next_ms(self) -> int | None:
         """The time at which the next timer is due, or None where there is no timer."""
         self._drop_stale()

@@ -174,6 +174,11 @@ class Subtask:
         self._held_since_ns: int | None = None
 
     @property
+    def operators(self) -> Sequence[ChainedOperator]:
+        """The operators of its chain with their state, the head first."""
+        return self._operators
+
+    @property
     def records_in(self) -> int:
         """Records taken in; for a source, emitted."""
         return self._records_in if self._source is None else self._head_output.records

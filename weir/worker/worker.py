@@ -299,6 +299,11 @@ class Worker:
             SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details)
         )
 
+    def rouse(self) -> None:
+        """Step every subtask in the next round: sources have input that no inbox item tells of."""
+        for subtask in self.subtasks:
+            self._ready.add(subtask)
+
     def close(self) -> None:
         """Close every operator; errors are reported, not raised."""
         for subtask in self.subtasks:

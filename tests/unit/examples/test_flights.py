@@ -1,15 +1,20 @@
 """The flights example: its data, and a check that finds what is missing or too much."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from weir.common import Row
+from weir.examples.flights import build
 from weir.examples.flights_check import HOUR_MS, Comparison, compare, late_record_by_record
 from weir.examples.flights_data import flights, write_flights
+from weir.testing import KillPoint, Run, assert_same_output, run
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +155,23 @@ class TestCheck:
         last = some.num_rows - 1
         comparison = compared(tmp_path, some, totals=lambda totals: totals.slice(0, last))
         assert comparison.lost_totals == 1
+
+
+def fed(tmp_path: Path, table: pa.Table, **kill: Any) -> Run:
+    """The pipeline's run over the first flights."""
+    path = tmp_path / "flights.parquet"
+    pq.write_table(table.slice(0, 1), path)  # Looked at when the pipeline is built.
+    pipeline = partial(build, flights_path=str(path), output=str(tmp_path), rows_per_second=None)
+    flights_of_a_day = [Row(**row) for row in table.slice(0, 900).to_pylist()]
+    return run(pipeline, flights_of_a_day, checkpoint_every=200, parallelism=2, **kill)
+
+
+def test_each_flight_is_in_its_hour_or_late_and_a_kill_changes_nothing(
+    tmp_path: Path, table: pa.Table
+) -> None:
+    undisturbed = fed(tmp_path, table)
+    hourly, late = undisturbed.outputs["hourly-sink"], undisturbed.outputs["late-sink"]
+    assert sum(row.flights for row in hourly) + len(late) == 900
+    killed = fed(tmp_path, table, kill=KillPoint.WRITE, kill_at=3)
+    assert killed.restarts == 1
+    assert_same_output(hourly, killed.outputs["hourly-sink"], key=lambda row: row.carrier)

@@ -193,7 +193,7 @@ numbers.map(lambda x: x + 1)
 numbers.print()
 env.execute()
 """,
-        "'Map' (pipeline.py:2): nothing reads its records; print() or sink_to(...) would, "
+        "'Map' (pipeline.py:2) is not run, for nothing reads its records; print() or sink_to(...) would, "
         "and an operator's method returns a new stream, stream = stream.map(...)",
     ),
     Wrong(

@@ -42,8 +42,8 @@ def _unused(transformations: Sequence[Transformation]) -> Iterator[str]:
     for t in transformations:
         if t not in read and not t.is_sink:
             yield (
-                f"{t.label}: nothing reads its records; print() or sink_to(...) would, and an "
-                "operator's method returns a new stream, stream = stream.map(...)"
+                f"{t.label} is not run, for nothing reads its records; print() or sink_to(...) "
+                "would, and an operator's method returns a new stream, stream = stream.map(...)"
             )
 
 
