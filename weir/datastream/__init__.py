@@ -36,9 +36,10 @@ from weir.datastream.functions import (
     TimerService,
     WindowFunction,
 )
+from weir.datastream.keyed_stream import KeyedStream
 from weir.datastream.output_tag import OutputTag
 from weir.datastream.sink import DataStreamSink
-from weir.datastream.stream import DataStream, KeyedStream
+from weir.datastream.stream import DataStream
 from weir.datastream.window import (
     TimeWindow,
     TumblingEventTimeWindows,

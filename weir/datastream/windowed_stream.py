@@ -25,7 +25,8 @@ from weir.operators.windows.window_operator import WindowFactory
 
 if TYPE_CHECKING:
     from weir.datastream.environment import StreamExecutionEnvironment
-    from weir.datastream.stream import DataStream, KeyedStream
+    from weir.datastream.keyed_stream import KeyedStream
+    from weir.datastream.stream import DataStream
 
 
 class WindowedStream(OtherNames):

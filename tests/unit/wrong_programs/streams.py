@@ -193,8 +193,8 @@ numbers.map(lambda x: x + 1)
 numbers.print()
 env.execute()
 """,
-        "'Map' (pipeline.py:2) is not run, for nothing reads its records; print() or sink_to(...) would, "
-        "and an operator's method returns a new stream, stream = stream.map(...)",
+        "'Map' (pipeline.py:2) is not run, for nothing reads its records; print() or sink_to(...) "
+        "would, and an operator's method returns a new stream, stream = stream.map(...)",
     ),
     Wrong(
         "a side output that nothing feeds",
