@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts.permissions import account
 from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
-from controlplane.base.serializers import RequestSerializer
+from controlplane.base.serializers import TypedRequest
 from controlplane.base.views import OneView, list_schema
 from controlplane.secrets import services
 from controlplane.secrets.models import Secret
@@ -30,7 +30,7 @@ class SecretSerializer(serializers.ModelSerializer):
         read_only_fields = fields
 
 
-class SecretRequest(RequestSerializer):
+class SecretRequest(TypedRequest):
     """The value of a secret."""
 
     value = serializers.CharField(

@@ -373,6 +373,8 @@ VARIABLES = {
     "TOKEN": "weir_secret",
     "SESSION": "secret",
     "JOB": "flights-1a2b3c4d",
+    "DIGEST": "9f86d081884c7d65" * 4,
+    "ETAG": '"9f86d081884c7d659f86d081884c7d65"',
     "ENDPOINT": "5f0e6d62-8d8b-4e8c-9b8e-2f7a3c1d9e10",
     "SAVEPOINT": "6f1a2f0e-0c55-4a55-9a0e-4d4be0f0a001",
 }
@@ -538,10 +540,13 @@ def read_request(words: list[str]) -> Request:
             case "-d":
                 request.body = next(rest)
             case "-F":
-                request.has_form = next(rest).startswith("file=@")
+                name, _, value = next(rest).partition("=")
+                request.has_form |= name == "file" and value.startswith("@")
+                if name == "request":
+                    json.loads(value)
             case "--cookie":
                 request.has_session = next(rest).startswith("sessionid=")
-            case "--no-buffer":
+            case "--no-buffer" | "-i" | "-OJ":
                 pass
             case _ if word.startswith(VARIABLES["URL"]) and not request.url:
                 request.url = word.removeprefix(VARIABLES["URL"])
@@ -576,7 +581,8 @@ def request_problem(words: list[str]) -> str | None:
         if schema is None:
             return f"{parts.path} has no parameter {name}"
         schema = schema.get("items", schema)
-        typed = int(value) if schema.get("type") == "integer" else value
+        is_json = schema.get("type") in ("integer", "number", "boolean")
+        typed = json.loads(value) if is_json else value
         if errors := validator(schema, typed):
             return f"{name}={value}: {errors[0].message}"
     return _body_problem(request, operation)
