@@ -7,7 +7,6 @@ stay the very objects that reached the sink, of any class; what travels is their
 from typing import Any
 
 from weir.common.batch import Batch
-from weir.common.ownership import own
 from weir.operators.sinks.collect_sink import DeliverOperator
 
 
@@ -19,7 +18,7 @@ class CapturedSinkOperator(DeliverOperator):
 
     def convert(self, batch: Batch) -> list[Any]:
         first = len(self._kept)
-        self._kept += map(own, batch.rows)
+        self._kept += batch.rows
         return list(range(first, len(self._kept)))
 
     def freeze(self, rows: list[Any]) -> Any:
@@ -31,5 +30,4 @@ class CapturedSinkOperator(DeliverOperator):
     @property
     def uncommitted(self) -> list[int]:
         """The records that no completed checkpoint covers yet."""
-        waiting = [row for _, (rows, _) in self._intervals.waiting() for row in rows]
-        return waiting + self._rows
+        return list(self._rows)  # At rest no checkpoint is under way, for which others would wait.

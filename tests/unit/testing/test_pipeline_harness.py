@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.testing.pipelines import Totals, by_minute, reading, totals
 from weir.common import Row, WatermarkStrategy
-from weir.datastream import StreamExecutionEnvironment
+from weir.datastream import ProcessFunction, StreamExecutionEnvironment
 from weir.datastream.connectors import DataGeneratorSource, NumberSequenceSource, ParquetSink
 from weir.errors import ConfigError, JobFailedError, SchemaError, UserError
 from weir.operators.sinks.parquet_sink import committed_files
@@ -53,6 +53,35 @@ def test_processing_time_moves_by_hand_alone(pipeline_harness: Make) -> None:
     assert job.output("quiet") == [("a", 61_000), ("b", 91_000)]
     assert job.processing_time_ms == 61_000 + 365 * 86_400_000
     assert job.restarts == 0
+
+
+def test_a_timer_fires_at_its_very_millisecond(pipeline_harness: Make) -> None:
+    """The worker's loop sleeps for seconds as a float, which may end a moment before the timer."""
+
+    class Alarm(Totals):
+        def process_element(self, value: Any, ctx: Any) -> None:
+            ctx.timer_service().register_processing_time_timer(value)
+
+        def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+            yield timestamp
+
+    job = pipeline_harness(
+        lambda env: env.from_collection([]).key_by(lambda n: n).process(Alarm()).print()
+    )
+    assert int(1_001 / 1_000 * 1e9) < 1_001_000_000
+    job.send(1_001)
+    job.advance_processing_time(1_001)
+    assert job.output() == [1_001]
+
+
+def test_records_with_and_without_event_time_mix(pipeline_harness: Make) -> None:
+    class Times(ProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            yield value, ctx.timestamp()
+
+    job = pipeline_harness(lambda env: env.from_collection([]).process(Times()).print())
+    job.send("a", Timed("b", 2), Timed("c", 3), "d")
+    assert job.output() == [("a", None), ("b", 2), ("c", 3), ("d", None)]
 
 
 def test_a_source_that_assigns_event_time_still_does(pipeline_harness: Make) -> None:
