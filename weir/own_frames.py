@@ -9,8 +9,8 @@ from typing import Final
 
 ROOMS: Final = (
     *("channels", "cli", "common", "datastream", "graph", "jobmaster", "local", "managed"),
-    *("operators", "output", "protocol", "secrets", "spark", "state", "storage", "tools", "wire"),
-    "worker",
+    *("operators", "output", "protocol", "secrets", "spark", "state", "storage", "testing"),
+    *("tools", "wire", "worker"),
     "runtime",  # Of drivers and slots before 0.2.
 )
 MODULES: Final = (

@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulation.simulation import SimulationFailed, simulate
 
-SEEDS_MAX = 200
+SEEDS_MAX = 400
 
 Show: TypeAlias = Callable[[str], None]
 

@@ -106,7 +106,9 @@ def test_files_that_are_not_put_back_are_caught(
         log.withdrawn = withdrawn | log.withdrawn
 
     monkeypatch.setattr(OutputLog, "rewind", rewind)
-    failure = caught_at("what is on the line again is not put back", show, operations=True)
+    failure = caught_at(
+        "what is on the line again is not put back", show, first=97, operations=True
+    )
     assert "lost" in str(failure)
 
 

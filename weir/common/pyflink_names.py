@@ -305,10 +305,7 @@ _WINDOWED: Mapping[str, str] = {
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "DataStream": {
         **_STREAM,
-        **dict.fromkeys(
-            ("reduce", "sum", "min", "max", "min_by", "max_by", "window", "count_window"),
-            _KEYED_ONLY,
-        ),
+        "count_window": _KEYED_ONLY,
     },
     "KeyedStream": {**_STREAM, "count_window": "count the records of a key in its state"},
     "DataStreamSink": {

@@ -11,6 +11,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework.exceptions import APIException
+from rest_framework.permissions import AllowAny
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
@@ -44,6 +46,19 @@ def _known(view: type[APIView], method: str) -> Iterator[str]:
             yield parameter["name"]
 
 
+def _may_ask(view: type[APIView], request: HttpRequest) -> bool:
+    """Whether a request is one of a known account, or one that needs none.
+
+    Any other is the view's to refuse (401), as it is without a query.
+    """
+    if AllowAny in view.permission_classes:
+        return True
+    try:
+        return bool(view().initialize_request(request).user.is_authenticated)
+    except APIException:
+        return False
+
+
 class KnownParametersMiddleware:
     """The check of each request to a view of the API, before the view runs."""
 
@@ -72,7 +87,7 @@ class KnownParametersMiddleware:
             return None  # 405, by the view.
         known = known_parameters(view, method)
         unknown = sorted(set(request.GET) - set(known))
-        if not unknown:
+        if not unknown or not _may_ask(view, request):
             return None
         said = f"There is no such query parameter here; those known are: {', '.join(known)}."
         if not known:

@@ -177,7 +177,7 @@ def test_ctrl_c_ends_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--modes", "stop"], "no mode 'stop'; there are none, stop-the-world, aligned"),
         (["--modes", "none,none"], "named twice"),
         (["--seconds", "3", "--interval", "2s"], "not 2 checkpoints at an interval of 2.0 s"),
-        (["--interval", "1ms"], "checkpoint interval is 1 ms; at least 10 ms"),
+        (["--interval", "1ms"], "checkpoint interval is 1 ms; it takes milliseconds, at least 10"),
         (["--storage", "/no/such/directory"], "--storage: there is no directory /no/such"),
         (["--html", "/no/such/page.html"], "--html: there is no directory /no/such"),
     ],

@@ -55,7 +55,7 @@ class Nowhere(ProcessFunction):
 def remarks_on(build: Any) -> list[str]:
     env = StreamExecutionEnvironment.get_execution_environment()
     build(env.from_collection([1]))
-    return remarks(env._transformations)
+    return remarks(env._new)
 
 
 def late_output_of(function: Any) -> list[str]:

@@ -110,10 +110,12 @@ def test_what_leads_to_no_sink_is_not_run_and_said(
     numbers = env.from_collection([1, 2])
     numbers.map(lambda n: n / 0).map(str)  # An earlier attempt, given up.
     numbers.print()
+    assert names(env) == ["collection-source-1", "print-to-std-out-1"]
     with caplog.at_level(logging.WARNING):
-        assert names(env) == ["collection-source-1", "print-to-std-out-1"]
+        env.execute()
     (record,) = caplog.records
     assert record.getMessage().startswith("'Map' (test_running_again.py:")
+    assert "is not run" in record.getMessage()
 
 
 def test_without_any_sink_all_operators_run(env: StreamExecutionEnvironment) -> None:

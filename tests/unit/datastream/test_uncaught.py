@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from weir.datastream import uncaught
+from weir.datastream.checks import uncaught
 from weir.datastream.checks.uncaught import fold_tracebacks
 from weir.errors import GraphError
 

@@ -20,6 +20,9 @@ ALLOWED = {
     "channels/authority.py": "the validity of certificates, checked by OpenSSL's clock",
     "cli/delete_savepoint.py": "a stamp for people, in the note of what was deleted",
     "cli/savepoint.py": "until when a request is no leftover, told to another process",
+    "spark/worker_probe.py": "the clock of a worker's machine, which `weir doctor` compares",
+    "spark/workers_check.py": "the clock of this machine, which it is compared with",
+    "tools/doctor.py": "whether the clock of this machine was ever set",
 }
 
 

@@ -53,7 +53,8 @@ env.configure(Configuration().set("execution.checkpointing.interval", "10 parsec
         """
 env.configure(Configuration().set("state.backend.type", "rocksdb"))
 """,
-        "there is no setting state.backend.type",
+        "state.backend.type cannot be 'rocksdb' here: state lies in the memory of its slot, and "
+        "checkpoints of it are written whole; leave it out",
     ),
     Wrong(
         "a restart strategy as text",
