@@ -271,7 +271,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.RolePermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["controlplane.base.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.base.rest.parsers.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": [
         "controlplane.base.filters.FilterBackend",
         "controlplane.base.pagination.Ordering",

@@ -9,7 +9,7 @@ from rest_framework.parsers import BaseParser, MultiPartParser
 from rest_framework.request import Request
 
 from controlplane.accounts.permissions import account
-from controlplane.base.parsers import JSONParser
+from controlplane.base.rest.parsers import JSONParser
 from controlplane.base.serializers import RequestSerializer
 from jobs import uploads
 from jobs.models import PipelineKind

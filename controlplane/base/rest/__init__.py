@@ -1,1 +1,1 @@
-"""Checks of requests that all views of the API share: their query, and what they change."""
+"""Parts that all views of the API share: bodies parsed, queries checked, versions of what changes."""
