@@ -34,6 +34,7 @@ from rest_framework.views import APIView
 
 from checkpoints.models import UNSETTLED, AlignmentOutcome, Checkpoint, RemovedCheckpoints
 from checkpoints.retention import totals
+from controlplane.accounts.permissions import RolePermission
 from controlplane.alert_metrics import alert_metrics
 from controlplane.base import clock, threads
 from controlplane.channel_metrics import channel_metrics
@@ -82,6 +83,7 @@ class MetricsView(APIView):
     """The metrics, for viewers; without any check if ``WEIR_METRICS_PUBLIC`` is set."""
 
     content_negotiation_class = _Anything
+    permission_classes = (RolePermission,)  # Prometheus may send parameters of its own.
     throttle_classes = ()
 
     def get_authenticators(self) -> list[BaseAuthentication]:

@@ -179,7 +179,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "controlplane.base.requests.ContentSecurityPolicyMiddleware",
-    "controlplane.base.rest.known_parameters.KnownParametersMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -264,12 +263,16 @@ X_FRAME_OPTIONS = "DENY"
 
 # REST ---------------------------------------------------------------------------------------------
 
+_PERMISSIONS = [
+    "controlplane.accounts.permissions.RolePermission",
+    "controlplane.base.rest.known_parameters.KnownParameters",
+]
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "controlplane.accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.RolePermission"],
+    "DEFAULT_PERMISSION_CLASSES": _PERMISSIONS,
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["controlplane.base.rest.parsers.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": [
@@ -303,7 +306,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["controlplane.accounts.permissions.RolePermission"],
+    "SERVE_PERMISSIONS": _PERMISSIONS,
     "SCHEMA_COERCE_PATH_PK": False,
     "ENUM_NAME_OVERRIDES": {
         "CheckpointKind": "controlplane.schema.CHECKPOINT_KINDS",
