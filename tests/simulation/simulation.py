@@ -387,6 +387,13 @@ class Simulation:
         """The application whose result counts."""
         return self._ended_by or self._newest
 
+    def _finisher(self, last: SimulatedCluster) -> SimulatedCluster:
+        """The application that finished the job, where the ``last`` found that one had, unheard."""
+        if last in self._base_ids:
+            return last
+        assert self._finished_first is not None
+        return self._finished_first
+
     @property
     def _newest(self) -> SimulatedCluster:
         return self._applications[-1]
@@ -569,11 +576,7 @@ class Simulation:
 
     def finished(self) -> str | None:
         """The job ended well: the savepoint of the stop that ended it; None: all was done."""
-        last = self._newest
-        if last not in self._base_ids:
-            # It found that a driver before it had finished the job, unheard.
-            assert self._finished_first is not None
-            last = self._finished_first
+        last = self._finisher(self._newest)
         base_id = self._base_ids[last]
         manifest = None
         if base_id is not None:
@@ -726,6 +729,8 @@ class Simulation:
             self._backlog[cut][subtask.chain, gate_index] = count
 
     def _on_event(self, cluster: SimulatedCluster, event: JobEvent) -> None:
+        if isinstance(event, JobChanged) and event.status is JobStatus.FINISHED:
+            self._finished_first = self._finished_first or cluster
         if self.trace is not None and not isinstance(event, Measurement):
             self._note(_told(event))
         match event:
@@ -759,8 +764,6 @@ class Simulation:
                 self._attempts[cluster] = attempt
             case JobChanged(status=status) if self.operator is not None:
                 self._links[cluster].changed(event)
-                if status is JobStatus.FINISHED:
-                    self._finished_first = self._finished_first or cluster
                 if status is JobStatus.FAILED and cluster is self._newest:
                     self._failed(cluster, event.cause)
             case JobChanged(status=JobStatus.FINISHED) if self._speaks_for_the_job(cluster):
@@ -1001,8 +1004,9 @@ class Simulation:
         self._check_output()
 
     def _check_output(self) -> None:
-        outcome, lineage = self.outcome, set(self._lines.behind(self._base_ids[self._last]))
-        covered = self._lines.covered(self._base_ids[self._last])
+        base_id = self._base_ids[self._finisher(self._last)]
+        outcome, lineage = self.outcome, set(self._lines.behind(base_id))
+        covered = self._lines.covered(base_id)
         rows: dict[str, list[list[Row]]] = defaultdict(list)
         by_subtask: dict[tuple[str, int], list[Row]] = defaultdict(list)
         for name in sorted(self._log.committed, key=lambda name: (name[0], name[1], name[3])):
