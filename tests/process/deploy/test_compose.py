@@ -205,6 +205,7 @@ VOLUMES = {
         r"\buploads\.(store|remove_unused)\b|(?<!locations\.)(?<!def )\bpath_of\(|\bWEIR_UPLOADS\b",
         {
             "jobs/api/uploads.py": "web+",
+            "jobs/api/with_file.py": "web+",
             "frontend/submit/views.py": "web+",
             "controlplane/retention/rules.py": "worker+",
             "jobs/drivers/driver_files.py": "launcher",
