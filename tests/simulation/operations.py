@@ -64,7 +64,7 @@ FAULT_SHARES = {
     Phase.RELAUNCHING: 0.5,
     Phase.RETURN_DUE: 0.1,
     Phase.RETURNING: 0.5,
-    Phase.FORKING: 0.3,
+    Phase.FORKING: 0.9,
     Phase.DONE: 0.3,
 }
 FAULTS_MAX = 5
