@@ -288,11 +288,12 @@ def held_up(job_id: str, checkpoint_number: int | None) -> tuple[list[Waiting], 
 
 
 def _waiting_gate(gate: Mapping[str, Any]) -> WaitingGate:
-    came = zip(gate["arrived_ms"], gate["ended"], strict=True)
+    """A gate as its driver reported it, which may have sent arrays of different lengths."""
+    channels = list(zip(gate["upstream"], gate["arrived_ms"], gate["ended"], strict=False))
     return WaitingGate(
         gate=gate["gate"],
-        upstream=gate["upstream"],
-        has_come=[arrived is not None or ended for arrived, ended in came],
+        upstream=[sender for sender, _, _ in channels],
+        has_come=[arrived is not None or ended for _, arrived, ended in channels],
     )
 
 

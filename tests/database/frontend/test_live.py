@@ -417,6 +417,16 @@ def test_a_snapshot_of_a_thousand_waiting_subtasks_is_small_and_reads_few_of_the
     assert value["graph"]["slow"] == "Waiting for flights-999 → hourly-0"
 
 
+def test_a_gate_whose_arrays_differ_in_length_breaks_no_picture() -> None:
+    """A driver may have sent it; what there is of each channel counts."""
+    job = flights.running()
+    factories.checkpoint(job, 1, status=CheckpointStatus.PENDING)
+    rows_graph.aligning(job, "hourly", 0, 1, [0.0, None], ended=[False, False, True])
+    (waiting,), _ = queries.held_up(job.pk, 1)
+    assert [gate.missing for gate in waiting.gates] == [["flights-1"]]
+    assert shot(job)["graph"]["slow"] == "Waiting for flights-1 → hourly-0"
+
+
 def test_acknowledgements_that_are_not_kept_leave_no_empty_bars() -> None:
     job = flights.running()
     factories.checkpoint(job, 1, has_details=False)
