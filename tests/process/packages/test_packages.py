@@ -23,6 +23,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.committed import MADE_BY_THE_BUILD, ROOT, committed_files
+from tests.services import reachable_directory
 from tests.waiting import wait_until
 
 PARTS = ("controlplane", "jobs", "checkpoints", "frontend", "templates")
@@ -113,9 +114,13 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(packages: Packages) -> Iterator[Installed]:
     """The installed wheel, and a working directory that has files with names of packages."""
-    place = tmp_path_factory.mktemp("user")
+    with reachable_directory() as place:  # PostgreSQL runs as another user where this is root.
+        yield install(packages, place)
+
+
+def install(packages: Packages, place: Path) -> Installed:
     environment, home, directory = (place / name for name in ("environment", "home", "work"))
     home.mkdir()
     directory.mkdir()
