@@ -10,8 +10,8 @@ _AFTER_KEY_BY = ("reduce", "sum", "min", "max", "min_by", "max_by", "count", "wi
 _AFTER_WINDOW = ("aggregate", "apply", "allowed_lateness", "side_output_late_data")
 
 
-class MissingNameError(GraphError, AttributeError):
-    """A stream has no method of this name."""
+class NoSuchMethodError(GraphError, AttributeError):
+    """A name that no method of a stream has."""
 
 
 class OtherNames(PyFlinkNames):
@@ -32,7 +32,7 @@ def missing_name(owner: type, name: str) -> AttributeError:
     """The error for an attribute that an object of ``owner`` does not have."""
     if name.startswith("_"):
         return AttributeError(f"{owner.__name__!r} object has no attribute {name!r}")
-    return MissingNameError(f"{_said(owner, name)}{_advice(owner, name)}")
+    return NoSuchMethodError(f"{_said(owner, name)}{_advice(owner, name)}")
 
 
 def _said(owner: type, name: str) -> str:
