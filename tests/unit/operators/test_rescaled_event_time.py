@@ -1,7 +1,9 @@
 """Whole jobs in one process that are stopped and go on with other parallelism, by event time.
 
 Records come in the order of their times, so a late record is late because of the rescale. What the
-windows counted in both runs is compared with what one undisturbed run counts.
+windows counted in both runs is compared with what one undisturbed run counts. Time is moved by the
+event queue alone: on a busy machine one source subtask would be far ahead of the others, and what
+is late would depend on it.
 """
 
 from collections import Counter
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.simulation.clock import SimClock
 from weir.common import Duration, WatermarkStrategy
 from weir.config import CheckpointConfig, JobConfig
 from weir.datastream import StreamExecutionEnvironment, TumblingEventTimeWindows
@@ -33,6 +36,11 @@ from weir.storage.catalog import RestoreRequest
 COUNT, WINDOW_MS, BOUND_MS, RATE = 4_000, 100, 200, 8_000
 JOB = JobId("rescaled")
 WINDOWS = Counter(dict.fromkeys(range(0, COUNT, WINDOW_MS), WINDOW_MS))
+
+
+@pytest.fixture(autouse=True)
+def _simulated_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.local.cluster.RealClock", SimClock)
 
 
 LATE = 3_400  # The index of a record that may carry a time from long ago.
