@@ -64,10 +64,13 @@ def spark_submit(tmp_path: Path, settings: Settings, db: None) -> Iterator[Path]
     script.chmod(0o755)
     settings.WEIR_SPARK_SUBMIT = str(script)
     yield script
-    wait_until(lambda: not killed(script), "nothing runs")  # One may just have forked.
-    for child in list(child_processes._children.values()):
-        child.wait(timeout=TIMEOUT_S)
+    children = list(child_processes._children.values())
     child_processes._children.clear()
+    for child in children:  # By pid: one that is just being executed has no command line yet.
+        child.kill()
+    wait_until(lambda: not killed(script), "nothing runs")  # One may just have forked.
+    for child in children:
+        child.wait(timeout=TIMEOUT_S)
 
 
 def killed(script: Path) -> int:
