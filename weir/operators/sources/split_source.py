@@ -76,7 +76,9 @@ class Source(ABC):
 
     @abstractmethod
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
-        """All splits, as JSON-able data; called once per job, on the driver.
+        """All splits, as JSON-able data; called on the driver each time that the graph is built.
+
+        A restored subtask reads the splits of its checkpoint, so new ones are not seen.
 
         Raises:
             UserError: The input does not exist, or is not what the pipeline declares.
@@ -124,7 +126,7 @@ class Source(ABC):
         """Discover the splits and return the factory of the operator in each subtask.
 
         A subclass with operators of its own overrides this; the watermark operator then stands
-        behind them.
+        behind them. A sink's method of this name takes no parallelism.
         """
         return partial(SplitSourceOperator, self, self.discover(parallelism))
 
