@@ -2,7 +2,7 @@
 
 A pair of operators is shown with its maximum and its 95th percentile over the receiving subtasks.
 An input (a *gate* in each receiving subtask) is shown with the slowest subtasks and all of their
-channels. Few channels are all shown at once.
+channels. Few channels are all shown at once. ``figure`` chooses its rows and one of two pictures.
 """
 
 from collections.abc import Mapping

@@ -390,7 +390,7 @@ class DataStream(OtherNames):
         return self._sink("Print to Std. Out", PrintSink(sink_identifier or ""))
 
     def sink_to(self, sink: Any) -> "DataStreamSink":
-        """Write the records to a sink, an object with ``create_operator_factory()``.
+        """Write the records to a sink, a ``Sink`` or any object with ``create_operator_factory()``.
 
         Raises:
             GraphError: ``sink`` is no sink.

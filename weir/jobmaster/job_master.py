@@ -537,7 +537,7 @@ class JobMaster:
     def _acknowledged(self, acks: Iterable[Any]) -> None:
         current = [ack for ack in acks if ack.attempt == self._attempt.number]
         for ack in current:
-            self._emit(ack)  # The coordinator posts it.
+            self._emit(ack)  # Not _report: the coordination posts it.
         self._checkpoints.on_acknowledged(*current)
 
     def _reported(self, slot_index: int, report: Report | WorkerReport) -> None:
@@ -545,7 +545,7 @@ class JobMaster:
             return  # A worker of an older attempt that was not told to stop yet.
         match report:
             case Declined():
-                self._emit(report)  # The coordinator posts it.
+                self._emit(report)  # Not _report: the coordination posts it.
                 self._checkpoints.on_declined(report)
             case WorkerReady():
                 now = self._clock.now_ms()

@@ -197,7 +197,7 @@ Report: TypeAlias = Acknowledged | Declined | SubtaskChanged | Measurement
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """To every slot: sources inject this barrier.
+    """To every slot: sources, and subtasks whose inputs ended, take this barrier.
 
     A subtask whose inputs all ended receives no barrier any more, so the trigger takes its place.
     """

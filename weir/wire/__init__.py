@@ -1,4 +1,4 @@
-"""Messages between driver and control plane on the network: checked, bounded, in four versions.
+"""Messages between driver and control plane on the network: checked, bounded, in five versions.
 
 ``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
 their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for
@@ -18,5 +18,7 @@ version difference from the one before
 3       A checkpoint that ended without a manifest is failed, or aborted by a planned end, each with
         reasons of its own. Before, all are aborted, and planned ends are named for what they do.
 4       Subtasks count bad records, and the time that their slot waited for a processor.
+5       Plans say whether a repeated error ends the job. Acknowledgements say when and where a
+        snapshot became unaligned, and the bytes under way at outputs and of each input channel.
 ======= ==========================================================================================
 """

@@ -11,7 +11,7 @@ records before its barrier, which brief slices would not make fewer.
 from weir.common.clock import Clock
 from weir.ids import CheckpointId
 from weir.protocol.elements import Alignment, CheckpointBarrier
-from weir.worker.alignment_metrics import timeout_at_ms
+from weir.worker.alignment_clock import timeout_at_ms
 from weir.worker.slice_size import WALL_MAX_NS
 
 EARLY_MS = int(WALL_MAX_NS / 1e6)  # A slice that begins before ends by the time-out.

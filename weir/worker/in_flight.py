@@ -31,7 +31,7 @@ from weir.ids import ChannelId, CheckpointId, SubtaskId
 from weir.protocol.elements import Alignment, CheckpointBarrier, Records
 from weir.protocol.messages import GateAlignment, SnapshotMetrics, Switch
 from weir.state.channel_state import ChannelPart
-from weir.worker.alignment_metrics import AlignmentClock
+from weir.worker.alignment_clock import AlignmentClock
 from weir.worker.gates import InputGates, OutputGate
 from weir.worker.snapshotter import Snapshotter
 
@@ -63,7 +63,7 @@ class InFlight:
         chain: SubtaskId,
         inputs: InputGates,
         outputs: Sequence[OutputGate],
-        alignment: AlignmentClock,
+        alignment_clock: AlignmentClock,
         snapshotter: Snapshotter,
         config: ChannelConfig,
         *,
@@ -72,7 +72,7 @@ class InFlight:
         self._chain = chain
         self._inputs = inputs
         self._outputs = outputs
-        self._alignment = alignment
+        self._clock = alignment_clock
         self._snapshotter = snapshotter
         self._frame_bytes_max = config.frame_bytes_max
         self._pickles = pickles
@@ -83,7 +83,7 @@ class InFlight:
 
     def forward(self, barrier: CheckpointBarrier) -> list[tuple[ChannelPart, int]]:
         """Send a barrier to all outputs; the records that it overtook there, with their size."""
-        self._left_ms = self._alignment.since_trigger_ms(barrier)
+        self._left_ms = self._clock.since_trigger_ms(barrier)
         overtakes = barrier.options.alignment is Alignment.UNALIGNED  # No savepoint's is.
         passed: list[tuple[ChannelPart, int]] = []
         for gate in self._outputs:
@@ -158,7 +158,7 @@ class InFlight:
             if self._inputs.holds_barrier(channel_id, checkpoint_id):
                 # It counts from now on, though it may have waited for the time-out.
                 channel = self._inputs.channels[channel_id]
-                self._alignment.on_barrier(channel, snapshot.barrier)
+                self._clock.on_barrier(channel, snapshot.barrier)
 
     def finish(self, checkpoint_id: CheckpointId) -> None:
         """All barriers have arrived: the alignment is over, and nothing more is kept."""
@@ -168,7 +168,7 @@ class InFlight:
         for gate_index in sorted(snapshot.kept):
             self._hand_over(snapshot, gate_index)
         frozen = snapshot.metrics
-        metrics = self._alignment.finish(
+        metrics = self._clock.finish(
             snapshot.barrier,
             unaligned=True,
             records=frozen.records,
@@ -203,7 +203,7 @@ class InFlight:
                     snapshot.metrics,
                     unaligned=True,
                     switched=Switch.OUTPUT,
-                    switched_ms=self._alignment.since_trigger_ms(barrier),
+                    switched_ms=self._clock.since_trigger_ms(barrier),
                 )
         snapshot.waiting = []
         self._complete_if_whole()
@@ -220,7 +220,7 @@ class InFlight:
         """The figures of a snapshot that became unaligned; the same if it was from the start."""
         if barrier.options.alignment_timeout_ms is None:
             return metrics
-        has_timed_out = self._alignment.has_timed_out(barrier.checkpoint_id)
+        has_timed_out = self._clock.has_timed_out(barrier.checkpoint_id)
         switched = Switch.INPUT if has_timed_out else Switch.UPSTREAM
         return replace(metrics, switched=switched, switched_ms=self._left_ms)
 

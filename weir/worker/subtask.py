@@ -76,7 +76,7 @@ from weir.protocol.elements import (
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import Declined, SnapshotMetrics, SubtaskChanged, SubtaskMetrics
 from weir.state.store import OperatorStateStore
-from weir.worker.alignment_metrics import AlignmentClock
+from weir.worker.alignment_clock import AlignmentClock
 from weir.worker.chain_output import ChainOutput
 from weir.worker.gates import InputChannel, InputGates, OutputGate
 from weir.worker.in_flight import InFlight
@@ -138,9 +138,9 @@ class Subtask:
         self._clock = clock
         self._reporter = reporter
         self._snapshotter = snapshotter
-        self.alignment = AlignmentClock(inputs.gates, clock)
+        self.alignment_clock = AlignmentClock(inputs.gates, clock)
         self._in_flight = InFlight(
-            chain, inputs, outputs, self.alignment, snapshotter, config.channels,
+            chain, inputs, outputs, self.alignment_clock, snapshotter, config.channels,
             pickles=config.allow_pickled_state,
         )  # fmt: skip
         self._slice = SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms)
@@ -221,7 +221,7 @@ class Subtask:
             Exception: Raised by user code; the attempt cannot go on.
         """
         self._in_flight.look_at_outputs()
-        if self.alignment.has_timers and self._time_out_alignments():
+        if self.alignment_clock.has_timers and self._time_out_alignments():
             return Progress.WORKED
         if self._is_held:
             return Progress.BACK_PRESSURED
@@ -264,7 +264,7 @@ class Subtask:
         """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
         if self.status is not SubtaskStatus.RUNNING:
             return None
-        due_ms = self.alignment.next_timeout_ms()
+        due_ms = self.alignment_clock.next_timeout_ms()
         if self._timed and self._suspended_by is None and not self._is_held:
             for operator in self._timed:
                 timer_ms = operator.next_timer_ms()
@@ -273,7 +273,7 @@ class Subtask:
         return due_ms
 
     def _time_out_alignments(self) -> bool:
-        due = self.alignment.take_timed_out()
+        due = self.alignment_clock.take_timed_out()
         for checkpoint_id in due:
             if self._handler is not None:
                 self._act(self._handler.on_alignment_timeout(checkpoint_id))
@@ -355,7 +355,7 @@ class Subtask:
                 self._advance_watermark()
             case CheckpointBarrier():
                 if element.checkpoint_id > self._snapshot_id:  # Else it has overtaken.
-                    self.alignment.on_barrier(channel, element)
+                    self.alignment_clock.on_barrier(channel, element)
                 reach("barrier.arrived", subtask=self._label, id=element.checkpoint_id)
                 self._act(self._handler.on_barrier(channel.id, element))
             case CancelCheckpoint():
@@ -478,7 +478,7 @@ class Subtask:
         return self.status is SubtaskStatus.ENDED
 
     def _take_trigger(self, barrier: CheckpointBarrier) -> None:
-        self.alignment.on_trigger(barrier)
+        self.alignment_clock.on_trigger(barrier)
         self._take_snapshot(barrier, unaligned=False)
 
     def _act(self, actions: Sequence[Action]) -> None:
@@ -486,9 +486,9 @@ class Subtask:
             match action:
                 case BlockChannel(channel):
                     self.inputs.block(channel)
-                    self.alignment.blocked(channel)
+                    self.alignment_clock.blocked(channel)
                 case UnblockChannels(channels):
-                    self.alignment.unblocked(channels)
+                    self.alignment_clock.unblocked(channels)
                     self.inputs.unblock(channels)
                 case TakeSnapshot(barrier, unaligned):
                     self._take_snapshot(barrier, unaligned=unaligned)
@@ -500,7 +500,7 @@ class Subtask:
                         Declined(self._attempt, checkpoint_id, self.chain, reason)
                     )
                 case StartAlignmentTimer(checkpoint_id, timeout_ms, triggered_at_ms):
-                    self.alignment.start_timer(checkpoint_id, timeout_ms, triggered_at_ms)
+                    self.alignment_clock.start_timer(checkpoint_id, timeout_ms, triggered_at_ms)
                 case StartRecording(checkpoint_id, channels):
                     self._in_flight.start(checkpoint_id, channels)
                 case StopRecording(checkpoint_id, channel):
@@ -510,7 +510,7 @@ class Subtask:
                 case AbortRecording(checkpoint_id):
                     self._in_flight.abort(checkpoint_id)
         if self._handler is not None:  # A source has no alignments.
-            self.alignment.watch(self._handler.aligning)
+            self.alignment_clock.watch(self._handler.aligning)
 
     def _take_snapshot(self, barrier: CheckpointBarrier, *, unaligned: bool) -> None:
         checkpoint_id = barrier.checkpoint_id
@@ -541,7 +541,7 @@ class Subtask:
             metrics = SnapshotMetrics(records=records, watermark_ms=watermark_ms)
         else:
             overtakes = bool(passed)
-            metrics = self.alignment.finish(
+            metrics = self.alignment_clock.finish(
                 barrier, unaligned=overtakes, records=records, watermark_ms=watermark_ms
             )
         sync_ns = self._clock.monotonic_ns() - started
@@ -553,7 +553,7 @@ class Subtask:
         )  # fmt: skip
         timeout_ms = barrier.options.alignment_timeout_ms
         if waiting and timeout_ms is not None:
-            self.alignment.start_timer(checkpoint_id, timeout_ms, barrier.triggered_at_ms)
+            self.alignment_clock.start_timer(checkpoint_id, timeout_ms, barrier.triggered_at_ms)
         if is_open:
             self._in_flight.begin(barrier, metrics, passed, waiting, is_recording=unaligned)
 
@@ -593,7 +593,7 @@ class Subtask:
 
     def report_progress(self, now_ns: int) -> None:
         """Report the alignment in progress, if it is due."""
-        progress = self.alignment.due_progress(now_ns, self._attempt, self.chain)
+        progress = self.alignment_clock.due_progress(now_ns, self._attempt, self.chain)
         if progress is not None:
             self._reporter.report(progress)
 

@@ -227,7 +227,9 @@ class Worker:
     def _sleep(self, now_ns: int) -> float | None:
         timer_ms = self._ready.next_timer_ms()
         sleeps = [] if timer_ms is None else [(timer_ms - self._clock.now_ms()) / 1000]
-        progress = [due for s in self._aligning if (due := s.alignment.progress_due_ns) is not None]
+        progress = [
+            due for s in self._aligning if (due := s.alignment_clock.progress_due_ns) is not None
+        ]
         if progress:
             due_ns = min(progress)
             self._look_due_ns = min(self._look_due_ns, due_ns)
@@ -272,7 +274,7 @@ class Worker:
         self.calling = None
 
     def _note_alignment(self, subtask: Subtask) -> None:
-        if subtask.alignment.progress_due_ns is not None:
+        if subtask.alignment_clock.progress_due_ns is not None:
             self._aligning[subtask] = None
         else:
             self._aligning.pop(subtask, None)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.operators.connector_harness import Harness
+from tests.unit.operators.split_harness import ListedSource
 from weir.common.typeinfo import Types
 from weir.errors import ConfigError, SourceChangedError
 from weir.operators.base import Poll
@@ -20,6 +21,7 @@ from weir.operators.sources import (
     NumberSequenceSource,
     Source,
 )
+from weir.operators.sources.split_source import EMPTY_WAIT_MS
 
 
 def subtasks(source: Source, parallelism: int, **kwargs: Any) -> list[Harness]:
@@ -130,6 +132,14 @@ def test_an_endless_generator_never_ends_and_starves_no_split() -> None:
     for _ in range(4):
         assert subtask.poll(2) is Poll.MORE
     assert sorted(subtask.output.rows, reverse=True) == [0, -1, -2, -3, -4, -5, -6, -7]
+
+
+def test_a_reader_without_records_is_asked_again_at_once_only_where_its_position_went_on() -> None:
+    source = ListedSource([7, None, 8], bounded=False)  # None: a record that the reader leaves out.
+    (subtask,) = subtasks(source, 1)
+    assert [subtask.poll() for _ in range(4)] == [Poll.MORE, Poll.MORE, Poll.MORE, Poll.WAIT]
+    assert subtask.output.rows == [(0, 0, 7), (0, 2, 8)]
+    assert subtask.operator.next_timer_ms() == subtask.clock.ms + EMPTY_WAIT_MS
 
 
 def test_a_vectorised_generator_must_return_a_row_per_index() -> None:

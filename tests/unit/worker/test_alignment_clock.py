@@ -10,7 +10,7 @@ from weir.ids import ChannelId
 from weir.protocol.alignment import PENDING_MAX
 from weir.protocol.elements import CheckpointBarrier
 from weir.protocol.messages import SnapshotMetrics
-from weir.worker.alignment_metrics import AlignmentClock
+from weir.worker.alignment_clock import AlignmentClock
 from weir.worker.gates import InputGates
 
 A, B = ChannelId(0), ChannelId(1)

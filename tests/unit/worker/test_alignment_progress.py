@@ -108,7 +108,7 @@ def test_an_alignment_that_is_over_is_reported_no_more(end: str) -> None:
             harness.give(1, CancelCheckpoint(CheckpointId(1)))
         case "aborted":
             harness.subtask.on_aborted(CheckpointId(1))
-    assert harness.subtask.alignment.progress_due_ns is None
+    assert harness.subtask.alignment_clock.progress_due_ns is None
     assert harness.wait(2_000) == []
 
 
@@ -139,7 +139,7 @@ def test_of_several_alignments_the_oldest_is_reported() -> None:
 def test_a_single_channel_never_aligns() -> None:
     harness = Aligning(channels=1)
     harness.give(0, barrier(1))
-    assert harness.subtask.alignment.progress_due_ns is None
+    assert harness.subtask.alignment_clock.progress_due_ns is None
     assert harness.wait(1_000) == []
 
 

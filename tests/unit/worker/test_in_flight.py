@@ -379,7 +379,7 @@ def test_the_figures_of_an_unaligned_snapshot_last_from_its_first_to_its_last_ba
     assert gate.bytes_during == (0, 40)
     clock.ms += 1_000
     harness.settle()  # The barriers reach the head, and count no more.
-    assert harness.subtask.alignment._alignments == {}
+    assert harness.subtask.alignment_clock._alignments == {}
 
 
 def test_a_barrier_that_waited_for_its_time_out_counts_from_then_on() -> None:
@@ -560,9 +560,9 @@ def test_an_alignment_that_lasts_is_reported_though_its_barrier_was_announced_be
     clock = ManualClock()
     harness = SubtaskHarness(alignment_timeout_ms=5_000, clock=clock)
     harness.bring(0, "a1", timeoutable(timeout_ms=5_000, at_ms=clock.now_ms()))
-    assert harness.subtask.alignment.progress_due_ns is None  # It waits for its turn.
+    assert harness.subtask.alignment_clock.progress_due_ns is None  # It waits for its turn.
     harness.settle()
-    due_ns = harness.subtask.alignment.progress_due_ns
+    due_ns = harness.subtask.alignment_clock.progress_due_ns
     assert due_ns is not None
     assert due_ns > clock.monotonic_ns()
 

@@ -365,7 +365,7 @@ def test_a_barrier_passes_a_function_that_sleeps() -> None:
     longest = 0
     for number in range(1, 20):
         harness.subtask.inputs.deliver(ChannelId(1), barrier(number))
-        since, known = clock.ms, harness.subtask.alignment
+        since, known = clock.ms, harness.subtask.alignment_clock
         while number not in known._alignments:
             assert harness.subtask.step() is Progress.WORKED
         longest = max(longest, clock.ms - since)

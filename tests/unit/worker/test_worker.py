@@ -18,10 +18,13 @@ from tests.unit.worker.subtask_harness import (
     SnapshotQueue,
 )
 from weir.common.batch import Batch
+from weir.common.typeinfo import Types
 from weir.config import ChannelConfig, CheckpointConfig, JobConfig
 from weir.graph.logical import Partitioning
 from weir.ids import ChannelId, CheckpointId, OperatorId
 from weir.operators.base import Operator, OperatorContext, Poll, SourceOperator
+from weir.operators.sources import Source, SplitReader
+from weir.operators.sources.split_source import EMPTY_WAIT_MS
 from weir.protocol.deployment import Address, Deploy, StopProcess
 from weir.protocol.elements import EndOfInput
 from weir.protocol.messages import (
@@ -385,6 +388,63 @@ def test_a_source_without_data_is_idle_also_while_it_asks() -> None:
     assert metrics.chain == subtask("source-0")
     assert (metrics.busy_ms, metrics.back_pressured_ms) == (0, 0)
     assert metrics.idle_ms >= INTERVAL_NS // 1_000_000
+
+
+class Trickle(Source):
+    """One endless split, whose records a test puts at its end; counts how often it was asked."""
+
+    bounded = False
+    type_info = Types.LONG()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+        self.asked = 0
+
+    def discover(self, parallelism: int) -> list[dict[str, Any]]:
+        return [{}]
+
+    def open(self, split: dict[str, Any], position: Any) -> SplitReader:
+        return _TrickleReader(self, position or 0)
+
+
+class _TrickleReader(SplitReader):
+    def __init__(self, source: Trickle, index: int) -> None:
+        self._source = source
+        self._index = index
+
+    @property
+    def position(self) -> int:
+        return self._index
+
+    def read(self, rows_max: int) -> Batch:
+        self._source.asked += 1
+        rows = self._source.rows[self._index : self._index + rows_max]
+        self._index += len(rows)
+        return Batch.of_rows(rows, self._source.type_info)
+
+
+def test_an_endless_source_that_has_nothing_is_asked_now_and_then() -> None:
+    source = Trickle()
+    harness = WorkerHarness(source=source.create_operator_factory(1))
+    harness.deploy()
+
+    def pass_time(span_ms: int) -> None:
+        """Let the loop come round for so long; a round without a pause takes a millisecond."""
+        end_ms = harness.clock.ms + span_ms
+        while harness.clock.ms < end_ms:
+            pause = harness.worker.run_once()
+            assert pause is not None
+            harness.clock.ms += max(1, round(pause * 1_000))
+
+    pass_time(1_000)
+    assert 0 <= source.asked - 1_000 // EMPTY_WAIT_MS <= 1
+    source.rows += [1, 2]
+    pass_time(EMPTY_WAIT_MS + 1)
+    assert harness.transport.taken(0) == [[1, 2]]
+    source.rows.append(3)
+    pass_time(EMPTY_WAIT_MS + 1)
+    assert harness.transport.taken(0) == [[3]]
 
 
 def test_a_call_of_another_thread_runs_on_the_loop() -> None:

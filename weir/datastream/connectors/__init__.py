@@ -1,7 +1,8 @@
 """Sources for ``env.from_source`` and sinks for ``stream.sink_to``.
 
-A user's own source derives from ``Source`` and ``SplitReader``. ``Sink`` is the base of the sinks
-here; its interface for sinks of users is not settled yet.
+A user's own source derives from ``Source`` and ``SplitReader``. A user's own sink derives from
+``Sink`` and has an ``Operator`` (``weir.operators.base``), both of which may change between
+versions.
 """
 
 from typing import TYPE_CHECKING
@@ -21,12 +22,13 @@ from weir.operators.sinks import (
 from weir.operators.sources import (
     CollectionSource,
     DataGeneratorSource,
+    FileSource,
     NumberSequenceSource,
+    ParquetSource,
     Source,
     SplitReader,
+    StreamFormat,
 )
-from weir.operators.sources.file_source import FileSource, StreamFormat
-from weir.operators.sources.parquet_source import ParquetSource
 
 __all__ = [
     "CollectionSource",

@@ -1,4 +1,4 @@
-"""The contract of sinks, and the output that waits for checkpoints to complete.
+"""``Sink``, the base of all sinks, and ``PendingCommits``, output that waits for checkpoints.
 
 A sink may not show a record to its readers before the checkpoint that covers it is complete: a
 restore would produce the record again. So output is made in *intervals*, one per checkpoint. The
@@ -28,7 +28,11 @@ class Sink(ABC):
 
     @property
     def commits_to(self) -> str | None:
-        """The directory of committed files, which a rollback withdraws; None: there are none."""
+        """The directory of committed files, which a rollback withdraws; None: there are none.
+
+        None: previews of rollbacks and of waiting output do not show this sink, unless it delivers
+        rows to the driver.
+        """
         return None
 
     def moved_below(self, directory: str) -> "Sink":
@@ -46,7 +50,10 @@ class Sink(ABC):
 
     @abstractmethod
     def create_operator_factory(self) -> Callable[[], Operator]:
-        """The factory of the operator in each subtask."""
+        """The factory of the operator in each subtask.
+
+        A source's method of this name takes the parallelism.
+        """
 
 
 class PendingCommits(Generic[T]):

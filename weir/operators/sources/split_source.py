@@ -31,6 +31,8 @@ from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 if TYPE_CHECKING:
     from weir.state.store import OperatorStateStore
 
+EMPTY_WAIT_MS = 5  # Until readers that had no records are asked again.
+
 
 class SplitReader(ABC):
     """Reads one split from a position to its end, in an order that never changes."""
@@ -42,7 +44,12 @@ class SplitReader(ABC):
 
     @abstractmethod
     def read(self, rows_max: int) -> Batch | None:
-        """The next records, ``rows_max`` at most; an empty batch: none yet; None: the end."""
+        """The next records, ``rows_max`` at most; an empty batch: none yet; None: the end.
+
+        Never blocks: all subtasks of the slot wait for this call. When no reader of the subtask has
+        records they are asked again after ``EMPTY_WAIT_MS``, but at once where the position went
+        on, as behind records that the reader left out.
+        """
 
     def close(self) -> None:
         """Release what the reader holds."""
@@ -69,7 +76,9 @@ class Source(ABC):
 
     @abstractmethod
     def discover(self, parallelism: int) -> list[dict[str, Any]]:
-        """All splits, as JSON-able data; called once per job, on the driver.
+        """All splits, as JSON-able data; called on the driver each time that the graph is built.
+
+        A restored subtask reads the splits of its checkpoint, so new ones are not seen.
 
         Raises:
             UserError: The input does not exist, or is not what the pipeline declares.
@@ -117,7 +126,7 @@ class Source(ABC):
         """Discover the splits and return the factory of the operator in each subtask.
 
         A subclass with operators of its own overrides this; the watermark operator then stands
-        behind them.
+        behind them. A sink's method of this name takes no parallelism.
         """
         return partial(SplitSourceOperator, self, self.discover(parallelism))
 
@@ -186,9 +195,10 @@ class SplitSourceOperator(SourceOperator):
         if self._rate is not None:
             allowed = self._rate.allowed(self.ctx.clock.monotonic_ns())
             if not allowed:
-                self._wait(self._rate)
+                self._wait(self._rate.wait_ms())
                 return Poll.WAIT
             records_max = min(records_max, allowed)
+        went_on = False
         for split in self._splits.readable():
             if split.reader is None:
                 split.reader = self._source.open(split.split, split.position)
@@ -199,15 +209,20 @@ class SplitSourceOperator(SourceOperator):
             if batch is None:
                 self._finish_split(split)
                 return Poll.MORE if self._splits else Poll.END
-            split.position = at.behind = split.reader.position
+            position = split.reader.position
+            went_on |= position != split.position
+            split.position = at.behind = position
             if len(batch):
                 self._emit(split, batch)
                 return Poll.MORE
             if self._time is not None:
                 self._time.on_silence(split)
-        if self._time is not None:
-            self._time.check_idle()
-        return Poll.MORE
+        if went_on:
+            if self._time is not None:
+                self._time.check_idle()
+            return Poll.MORE
+        self._wait(EMPTY_WAIT_MS)
+        return Poll.WAIT
 
     def next_timer_ms(self) -> int | None:
         return self._due_ms
@@ -292,9 +307,9 @@ class SplitSourceOperator(SourceOperator):
         if self._time is not None:
             self._time.finish_split()
 
-    def _wait(self, rate: "RateLimit") -> None:
-        """Set the time of the next poll: the rate allows records, or the subtask becomes idle."""
-        self._due_ms = self.ctx.clock.now_ms() + rate.wait_ms()
+    def _wait(self, wait_ms: int) -> None:
+        """Set the time of the next poll: ``wait_ms`` are over, or the subtask becomes idle."""
+        self._due_ms = self.ctx.clock.now_ms() + wait_ms
         if self._time is not None:
             self._time.check_idle()
             idle_due_ms = self._time.idle_due_ms

@@ -1,4 +1,4 @@
-"""Alignment metrics: when each barrier arrived, how long each channel was blocked.
+"""The alignment clock: when each barrier arrived, how long each channel was blocked.
 
 The barrier handler decides and knows no time; the alignment clock gets the same events and keeps
 all times of alignments: the figures of an acknowledgement, the reports of an alignment that lasts,
