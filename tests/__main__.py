@@ -4,7 +4,8 @@ A lane is one pytest run, or ``make lint``. ``timeless`` holds what waits as lon
 database, simulation, programs, docs, pages in a browser), on two niced workers. ``processes`` and
 ``spark`` run against real time, one test at a time each, and have the machine whenever they want
 it: they wait more than they compute. ``--fast`` runs unit, database and simulation alone, with
-fewer seeds. With pytest options there is one ordinary run of what they ask for.
+fewer seeds and without what is marked ``whole``. With pytest options there is one ordinary run of
+what they ask for.
 
 Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``.
 Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the
@@ -212,8 +213,8 @@ def main(options: list[str]) -> int:
         for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, run.interrupt)
         try:
+            environment[migrated.DIRECTORY] = str(scratch / "migrated")
             if not is_fast:
-                environment[migrated.DIRECTORY] = str(scratch / "migrated")
                 environment["SPARK_SUBMIT_OPTS"] = jvm.archived(environment)
             run.start()
             print("The lanes run side by side; each is reported when it ends.", flush=True)

@@ -28,6 +28,8 @@ from weir.worker.ready_queue import ReadyQueue
 from weir.worker.subtask import Subtask
 from weir.worker.worker import Worker
 
+pytestmark = pytest.mark.whole
+
 
 def test_a_channel_that_is_not_blocked_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show

@@ -15,6 +15,8 @@ from tests.simulation.simulation import Simulation, SimulationFailed
 from weir.ids import AttemptNumber
 from weir.jobmaster.fence import Act, Fence
 
+pytestmark = pytest.mark.whole
+
 SEEDS = 20
 
 

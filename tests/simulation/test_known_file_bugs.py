@@ -8,6 +8,8 @@ from weir.jobmaster.checkpoint_files import CheckpointFiles
 from weir.output import needs
 from weir.output.needs import Known, Need
 
+pytestmark = pytest.mark.whole
+
 
 def test_a_sweep_that_does_not_come_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     monkeypatch.setattr(CheckpointFiles, "sweep", lambda files, *, may_run: None)

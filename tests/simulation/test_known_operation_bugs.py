@@ -20,6 +20,8 @@ from weir.protocol.messages import CheckpointingStarted
 from weir.storage.layout import SAVEPOINT_MANIFEST
 from weir.worker.subtask import Subtask
 
+pytestmark = pytest.mark.whole
+
 
 def test_a_branch_that_is_discarded_when_it_is_abandoned_is_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show

@@ -11,6 +11,8 @@ from weir.protocol.elements import CheckpointBarrier, Element, Records, Watermar
 from weir.worker.gates import InputChannel, InputGates, OutputChannel, OutputGate
 from weir.worker.in_flight import InFlight
 
+pytestmark = pytest.mark.whole
+
 
 def test_a_batch_that_is_kept_twice_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     production = InFlight.on_delivered

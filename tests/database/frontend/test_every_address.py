@@ -439,6 +439,7 @@ def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
                 assert {HIDDEN, "/data"} <= words(content.decode()), address
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
 def test_no_parameter_of_an_address_breaks_a_page(job: Job, name: str) -> None:
     client = client_of(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
@@ -452,6 +453,7 @@ def test_no_parameter_of_an_address_breaks_a_page(job: Job, name: str) -> None:
     assert not broken
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", sorted(FIELDS))
 def test_no_field_of_a_form_breaks_what_takes_it(job: Job, name: str) -> None:
     (address,) = addresses(name, job)

@@ -21,7 +21,7 @@ from jobs.models import Attempt, Driver, Edge, Job, JobException, Operator, Subt
 from tests import factories
 from tests.database.frontend.all_pages import assert_every_page_opens, job_on_every_page
 
-pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600), pytest.mark.whole]
 
 EXAMPLES = 15
 MODELS: tuple[type[models.Model], ...] = (
