@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.seeds import share
+
 if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server.
     from pytest_django.fixtures import SettingsWrapper
 
@@ -26,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # What one example takes depends on the machine's other work.
-settings.register_profile("weir", deadline=None)
+settings.register_profile("weir", deadline=None, max_examples=share(100, block=20))
 settings.load_profile("weir")
 
 

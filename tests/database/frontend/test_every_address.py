@@ -366,6 +366,7 @@ def test_each_page_is_shown_to_its_role_and_those_above_it_alone(client: Client,
                 assert status(browser.get(address)) == expected, (address, role)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("role", list(Role))
 def test_no_page_leads_anybody_to_where_there_is_nothing_for_them(job: Job, role: Role) -> None:
     browser, led = client_of(role), {}

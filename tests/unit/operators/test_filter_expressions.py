@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.seeds import share
 from weir.common import Duration, Time, WatermarkStrategy
 from weir.config import ChannelConfig
 from weir.datastream import StreamExecutionEnvironment, TumblingEventTimeWindows
@@ -121,7 +122,7 @@ def kept(batches: list[Any], expression: pc.Expression) -> list[dict[str, Any]]:
     return [{k: repr(v) for k, v in row.items()} for row in table.filter(expression).to_pylist()]
 
 
-@settings(max_examples=300)
+@settings(max_examples=share(300, block=60))
 @given(
     values=rows,
     expression=expressions,

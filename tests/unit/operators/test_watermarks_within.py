@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.seeds import share
 from tests.unit.operators.operator_harness import Harness
 from weir.common import Time
 from weir.common.batch import Batch
@@ -256,7 +257,7 @@ def window_harness(*keys: str, combined: bool, late: bool = False, **more: Any) 
 
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("fired_at_once", [0, 10_000])
-@settings(max_examples=60)
+@settings(max_examples=share(60, block=12))
 @given(data=st.data())
 def test_windows_fire_what_they_do_if_slices_are_cut(
     keys: Callable[[list[int]], dict[str, Any]], fired_at_once: int, data: st.DataObject
@@ -294,7 +295,7 @@ def _open_windows(harness: Harness) -> list[Any]:
     return sorted(map(repr, told(harness.watermark((1 << 63) - 1))))
 
 
-@settings(max_examples=200)
+@settings(max_examples=share(200, block=40))
 @given(st.lists(slices, min_size=1, max_size=4), st.booleans())
 def test_combined_rows_are_late_where_their_records_are(
     given_slices: list[Slice], reduces: bool
