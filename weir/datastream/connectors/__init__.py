@@ -6,7 +6,7 @@ here; its interface for sinks of users is not settled yet.
 
 from typing import TYPE_CHECKING
 
-from weir.common.pyflink_names import package_attribute
+from weir.common.missing_names import package_attribute
 from weir.operators.sinks import (
     BlackHoleSink,
     BucketAssigner,
