@@ -239,6 +239,9 @@ _WAITING = {
 }
 
 
+NOT_OVER = "Only a job that is over is archived: stop or cancel it first."
+
+
 def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
     """The reason why each operation is impossible now, by name; empty where it is possible.
 
@@ -246,6 +249,7 @@ def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
         operations: The job's newest; those under way block others.
     """
     reasons = _actions_by_state(job)
+    reasons["archive"] = "" if job.is_over else NOT_OVER
     under_way = [row for row in reversed(operations) if row.ended_at is None]
     for name, kind in _WAITING.items():
         if (other := blocking(kind, under_way)) is not None:

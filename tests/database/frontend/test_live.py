@@ -169,9 +169,9 @@ ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
         (JobStatus.INITIALIZING, {"cancel", "restart"}),
         (JobStatus.RESTARTING, {"cancel", "restart", *RELAUNCHES}),
         (JobStatus.CANCELLING, set()),
-        (JobStatus.FAILED, {"restart", *RELAUNCHES}),
-        (JobStatus.CANCELED, {"restart", *RELAUNCHES}),
-        (JobStatus.FINISHED, {"rollback"}),
+        (JobStatus.FAILED, {"restart", "archive", *RELAUNCHES}),
+        (JobStatus.CANCELED, {"restart", "archive", *RELAUNCHES}),
+        (JobStatus.FINISHED, {"rollback", "archive"}),
     ],
 )
 def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:
