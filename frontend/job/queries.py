@@ -46,6 +46,7 @@ from jobs.models import (
     Operation,
     Operator,
     Subtask,
+    Worker,
 )
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
@@ -147,9 +148,28 @@ def newest_driver(job_id: str) -> Driver | None:
     return Driver.objects.filter(job=job_id).order_by("-number").first()
 
 
-def newest_attempt(job_id: str) -> Attempt | None:
-    """The running attempt, or the last one."""
-    return Attempt.objects.filter(job=job_id).order_by("-number").first()
+class MemoryColumns(TypedDict):
+    """The memory of an attempt's worker processes; None where none is known."""
+
+    memory_bytes: int | None
+    memory_most: int | None  # Of the largest process.
+    memory_slot: int | None  # Whose it is.
+
+
+def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, MemoryColumns] | None":
+    """The running attempt, or the last one, with the memory of its workers."""
+    largest = Worker.objects.filter(attempt=OuterRef("pk"), memory_bytes__isnull=False)
+    largest = largest.order_by("-memory_bytes", "slot_index")
+    return (
+        Attempt.objects.filter(job=job_id)
+        .annotate(
+            memory_bytes=Sum("workers__memory_bytes"),
+            memory_most=Max("workers__memory_bytes"),
+            memory_slot=Subquery(largest.values("slot_index")[:1]),
+        )
+        .order_by("-number")
+        .first()
+    )
 
 
 def recent_checkpoints(job_id: str) -> list[Checkpoint]:

@@ -331,10 +331,12 @@ def _uptime(job: Job, now: datetime) -> Json:
     }
 
 
-def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
+def _attempt(
+    attempt: "WithAnnotations[Attempt, queries.MemoryColumns] | None", *, is_over: bool
+) -> Json:
     if attempt is None:
         nothing = "nothing was deployed" if is_over else "nothing is deployed yet"
-        return {"number": NOTHING, "restored": nothing, "started_at": None}
+        return {"number": NOTHING, "restored": nothing, "started_at": None, "memory": ""}
     if attempt.restored_checkpoint is not None:
         restored = f"restored from checkpoint {attempt.restored_checkpoint:,}"
     else:
@@ -343,7 +345,18 @@ def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
         "number": number(attempt.number),
         "restored": restored,
         "started_at": iso(attempt.started_at),
+        "memory": "" if is_over else _memory(attempt),
     }
+
+
+def _memory(attempt: "WithAnnotations[Attempt, queries.MemoryColumns]") -> str:
+    """The memory of the attempt's worker processes; empty while none is known."""
+    if attempt.memory_bytes is None or attempt.memory_most is None:
+        return ""
+    said = f"its slots hold {size(attempt.memory_bytes)} of memory"
+    if attempt.memory_most == attempt.memory_bytes:
+        return said
+    return f"{said}, at most {size(attempt.memory_most)} in slot {attempt.memory_slot}"
 
 
 def _subtasks(job: Job, chains: dict[str, state.ChainSubtasks]) -> str:
