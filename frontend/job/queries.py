@@ -148,28 +148,19 @@ def newest_driver(job_id: str) -> Driver | None:
     return Driver.objects.filter(job=job_id).order_by("-number").first()
 
 
-class MemoryColumns(TypedDict):
-    """The memory of an attempt's worker processes; None where none is known."""
+class WorkerColumns(TypedDict):
+    """The worker processes of an attempt whose memory is known, the largest first."""
 
-    memory_bytes: int | None
-    memory_most: int | None  # Of the largest process.
-    memory_slot: int | None  # Whose it is.
+    memory: list[dict[str, int]]  # Each with ``slot`` and ``bytes``.
 
 
-def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, MemoryColumns] | None":
+def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, WorkerColumns] | None":
     """The running attempt, or the last one, with the memory of its workers."""
-    largest = Worker.objects.filter(attempt=OuterRef("pk"), memory_bytes__isnull=False)
-    largest = largest.order_by("-memory_bytes", "slot_index")
-    return (
-        Attempt.objects.filter(job=job_id)
-        .annotate(
-            memory_bytes=Sum("workers__memory_bytes"),
-            memory_most=Max("workers__memory_bytes"),
-            memory_slot=Subquery(largest.values("slot_index")[:1]),
-        )
-        .order_by("-number")
-        .first()
-    )
+    known = Worker.objects.filter(attempt=OuterRef("pk"), memory_bytes__isnull=False)
+    largest_first = known.order_by("-memory_bytes", "slot_index")
+    each = largest_first.values(json=JSONObject(slot="slot_index", bytes="memory_bytes"))
+    attempts = Attempt.objects.filter(job=job_id).annotate(memory=ArraySubquery(each))
+    return attempts.order_by("-number").first()
 
 
 def recent_checkpoints(job_id: str) -> list[Checkpoint]:

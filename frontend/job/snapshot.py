@@ -332,7 +332,7 @@ def _uptime(job: Job, now: datetime) -> Json:
 
 
 def _attempt(
-    attempt: "WithAnnotations[Attempt, queries.MemoryColumns] | None", *, is_over: bool
+    attempt: "WithAnnotations[Attempt, queries.WorkerColumns] | None", *, is_over: bool
 ) -> Json:
     if attempt is None:
         nothing = "nothing was deployed" if is_over else "nothing is deployed yet"
@@ -349,14 +349,15 @@ def _attempt(
     }
 
 
-def _memory(attempt: "WithAnnotations[Attempt, queries.MemoryColumns]") -> str:
+def _memory(attempt: "WithAnnotations[Attempt, queries.WorkerColumns]") -> str:
     """The memory of the attempt's worker processes; empty while none is known."""
-    if attempt.memory_bytes is None or attempt.memory_most is None:
+    if not attempt.memory:
         return ""
-    said = f"its slots hold {size(attempt.memory_bytes)} of memory"
-    if attempt.memory_most == attempt.memory_bytes:
+    said = f"its slots hold {size(sum(worker['bytes'] for worker in attempt.memory))} of memory"
+    largest, *others = attempt.memory
+    if not others:
         return said
-    return f"{said}, at most {size(attempt.memory_most)} in slot {attempt.memory_slot}"
+    return f"{said}, at most {size(largest['bytes'])} in slot {largest['slot']}"
 
 
 def _subtasks(job: Job, chains: dict[str, state.ChainSubtasks]) -> str:

@@ -78,7 +78,12 @@ def other_python(
                     "same: set PYSPARK_PYTHON, or spark.pyspark.python, to the path of a Python "
                     f"{met['driver']} that all workers have"
                 )
-    except (OSError, Py4JError, AttributeError):  # Spark has ended, or is another version.
+    except (
+        OSError,
+        Py4JError,
+        AttributeError,
+        TypeError,
+    ):  # Spark has ended, or is another version.
         pass
     return ""
 
