@@ -239,9 +239,6 @@ _WAITING = {
 }
 
 
-NOT_OVER = "Only a job that is over is archived: stop or cancel it first."
-
-
 def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
     """The reason why each operation is impossible now, by name; empty where it is possible.
 
@@ -249,7 +246,7 @@ def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
         operations: The job's newest; those under way block others.
     """
     reasons = _actions_by_state(job)
-    reasons["archive"] = "" if job.is_over else NOT_OVER
+    reasons["archive"] = _why_not_archive(job)
     under_way = [row for row in reversed(operations) if row.ended_at is None]
     for name, kind in _WAITING.items():
         if (other := blocking(kind, under_way)) is not None:
@@ -258,6 +255,12 @@ def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
             )
             reasons[name] = reasons[name] or busy
     return reasons
+
+
+def _why_not_archive(job: Job) -> str:
+    if not job.is_over:
+        return "Only a job that is over is archived: stop or cancel it first."
+    return "" if job.archived_at is None else "The job is archived."
 
 
 # The operations whose reasons stand beside the buttons of the head and of the savepoints.

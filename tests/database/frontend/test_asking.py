@@ -395,6 +395,7 @@ def test_a_job_that_is_over_is_archived_and_brought_back(operator: Client) -> No
         assert answer.redirect_chain == [(f"/jobs/{job.pk}/", 302)]
     assert "old is archived." in words(answer)
     assert "the job is left out of lists" in words(answer)
+    assert "The job is archived." in words(operator.get(f"/jobs/{job.pk}/archive"))
     job.refresh_from_db()
     assert job.archived_at is not None
     assert f"/jobs/{job.pk}/" not in operator.get("/jobs/").content.decode()
