@@ -33,6 +33,7 @@ from jobs.models import (
     Job,
     Operator,
     Subtask,
+    Worker,
 )
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
@@ -67,6 +68,7 @@ def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
         pressed.add_metric([job_id], most.share)
     yield pressed
     yield from _subtask_metrics(live, now)
+    yield _memory_metric(live)
 
 
 def _subtask_metrics(job_ids: Sequence[str], now: datetime) -> Iterator[Metric]:
@@ -124,6 +126,21 @@ def _subtask_metrics(job_ids: Sequence[str], now: datetime) -> Iterator[Metric]:
             if count is not None:
                 records.add_metric([job_id, direction], count)
     yield from (waits, busy, lag, records, bad)
+
+
+def _memory_metric(job_ids: Sequence[str]) -> Metric:
+    memory = GaugeMetricFamily(
+        "weir_slot_memory_bytes",
+        "Resident memory of the worker process in a slot, as last reported.",
+        labels=["job", "slot"],
+    )
+    workers = Worker.objects.filter(
+        attempt__job__in=job_ids, attempt__ended_at=None, memory_bytes__isnull=False
+    )
+    columns = ("attempt__job", "slot_index", "memory_bytes")
+    for job_id, slot, size in workers.order_by(*columns).values_list(*columns):
+        memory.add_metric([job_id, str(slot)], size)
+    return memory
 
 
 def _is_time(watermark_ms: int | None) -> bool:

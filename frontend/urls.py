@@ -35,6 +35,8 @@ urlpatterns = [
         path(f"{_JOB}/{name}", asking.ask, {"name": name}, name=f"job-{name}")
         for name in asking.QUESTIONS
     ),
+    path(f"{_JOB}/archive", asking.archive, {"is_back": False}, name="job-archive"),
+    path(f"{_JOB}/unarchive", asking.archive, {"is_back": True}, name="job-unarchive"),
     path(f"{_JOB}/recovery/target", asking.change_recovery_target, name="job-recovery-target"),
     path(f"{_JOB}/rollback/confirmed", asking.roll_back, name="job-rollback-confirmed"),
     path(f"{_JOB}/operations/<uuid:operation_id>", asking.show_operation, name="job-operation"),

@@ -342,6 +342,8 @@ class Worker(models.Model):
     host = models.CharField(max_length=200, blank=True)
     pid = models.IntegerField()
     started_at = models.DateTimeField()
+    # Its resident memory, as last reported, within a hundredth; null: it reported none.
+    memory_bytes = models.BigIntegerField(null=True, blank=True)
 
     class Meta:
         constraints = [

@@ -215,6 +215,7 @@ def _created(
         spark_conf=checked.spark_conf,
         storage=checked.storage,
         recovery_target_s=checked.recovery_target_s,
+        labels=checked.labels,
         created_by=actor,
         created_at=now,
         status_changed_at=now,
@@ -471,6 +472,7 @@ def parameters_of(submission: Submission) -> dict[str, Any]:
             if submission.recovery_target_s is None
             else {"recovery_target_s": submission.recovery_target_s}
         ),
+        **({"labels": dict(submission.labels)} if submission.labels else {}),
     }
 
 

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from controlplane.base.errors import Problems
 from controlplane.secrets import services as secrets
+from jobs.labels import check_labels
 from jobs.models import (
     RECOVERY_TARGET_S_MAX,
     RECOVERY_TARGET_S_MIN,
@@ -54,6 +55,7 @@ class Submission:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     storage: str = ""
     recovery_target_s: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class Checked:
     spark_conf: dict[str, str]
     storage: str
     recovery_target_s: float | None
+    labels: dict[str, str]
     restore: str | None  # The state to start from, no option of later drivers,
     claims: bool  # and whether the job owns it from then on.
 
@@ -112,6 +115,7 @@ def check(submission: Submission) -> Checked:
             target_s = check_recovery_target(target_s)
         except ValueError as error:
             errors.add("recovery_target_s", str(error))
+    check_labels(submission.labels, errors)
     errors.refuse("the job cannot be submitted")
     assert kind is not None, "an unknown kind was refused"
     return Checked(
@@ -124,6 +128,7 @@ def check(submission: Submission) -> Checked:
         spark_conf=conf,
         storage=storage,
         recovery_target_s=target_s,
+        labels=dict(submission.labels),
         restore=restore,
         claims=claims,
     )

@@ -30,7 +30,7 @@ from frontend.base.forms import choice_field, form_page, sent
 from frontend.job import queries, snapshot
 from frontend.operations import effects, forms, restore_targets, results, steps
 from frontend.operations.effects import Known
-from jobs import services
+from jobs import job_changes, services
 from jobs.models import Attempt, Job, Operation, OperationKind, OperationStatus
 from weir.ids import JobId
 from weir.protocol.lifecycle import CheckpointStatus
@@ -297,6 +297,34 @@ _RECOVERY_TARGET = Words(
     button="Save the recovery target of {}",
     says="Rules on slow recoveries judge the job by its target, and without one by their own "
     "limits. The job is not touched.",
+)
+
+
+@form_for(Role.OPERATOR)
+def archive(request: HttpRequest, job_id: str, is_back: bool) -> HttpResponse:
+    """Confirm that a job is archived, or brought back to the lists, and do so once it is sent."""
+    job, question = queries.job_or_404(job_id), _UNARCHIVE if is_back else _ARCHIVE
+    form = forms.EmptyForm(job, [])
+    if request.method == "POST":
+        with form.refusals(even_missing=True):
+            (job_changes.unarchive if is_back else job_changes.archive)(account(request), job_id)
+            done = "in lists again" if is_back else "archived"
+            messages.success(request, f"{job.name} is {done}.")
+            return HttpResponseRedirect(reverse("job-page", args=[job_id]))
+    context = {
+        "job": job,
+        "title": question.title.format(job.name),
+        "question": question,
+        "button": question.button.format(job.name),
+        "consequences": effects.of_unarchiving() if is_back else effects.of_archiving(job.name),
+        "why_not": "" if is_back or form.refusal is not None else snapshot.actions(job)["archive"],
+    }
+    return _asked(request, form, context)
+
+
+_ARCHIVE = Words(title="Archive {}?", button="Archive {}")
+_UNARCHIVE = Words(
+    title="Show {} in lists again?", button="Show {} in lists", leave="Leave it archived"
 )
 
 

@@ -46,6 +46,7 @@ from jobs.models import (
     Operation,
     Operator,
     Subtask,
+    Worker,
 )
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
@@ -147,9 +148,19 @@ def newest_driver(job_id: str) -> Driver | None:
     return Driver.objects.filter(job=job_id).order_by("-number").first()
 
 
-def newest_attempt(job_id: str) -> Attempt | None:
-    """The running attempt, or the last one."""
-    return Attempt.objects.filter(job=job_id).order_by("-number").first()
+class WorkerColumns(TypedDict):
+    """The worker processes of an attempt whose memory is known, the largest first."""
+
+    memory: list[dict[str, int]]  # Each with ``slot`` and ``bytes``.
+
+
+def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, WorkerColumns] | None":
+    """The running attempt, or the last one, with the memory of its workers."""
+    known = Worker.objects.filter(attempt=OuterRef("pk"), memory_bytes__isnull=False)
+    largest_first = known.order_by("-memory_bytes", "slot_index")
+    each = largest_first.values(json=JSONObject(slot="slot_index", bytes="memory_bytes"))
+    attempts = Attempt.objects.filter(job=job_id).annotate(memory=ArraySubquery(each))
+    return attempts.order_by("-number").first()
 
 
 def recent_checkpoints(job_id: str) -> list[Checkpoint]:

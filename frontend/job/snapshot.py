@@ -246,6 +246,7 @@ def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
         operations: The job's newest; those under way block others.
     """
     reasons = _actions_by_state(job)
+    reasons["archive"] = _why_not_archive(job)
     under_way = [row for row in reversed(operations) if row.ended_at is None]
     for name, kind in _WAITING.items():
         if (other := blocking(kind, under_way)) is not None:
@@ -254,6 +255,12 @@ def actions(job: Job, operations: Sequence[Operation] = ()) -> Json:
             )
             reasons[name] = reasons[name] or busy
     return reasons
+
+
+def _why_not_archive(job: Job) -> str:
+    if not job.is_over:
+        return "Only a job that is over is archived: stop or cancel it first."
+    return "" if job.archived_at is None else "The job is archived."
 
 
 # The operations whose reasons stand beside the buttons of the head and of the savepoints.
@@ -327,10 +334,12 @@ def _uptime(job: Job, now: datetime) -> Json:
     }
 
 
-def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
+def _attempt(
+    attempt: "WithAnnotations[Attempt, queries.WorkerColumns] | None", *, is_over: bool
+) -> Json:
     if attempt is None:
         nothing = "nothing was deployed" if is_over else "nothing is deployed yet"
-        return {"number": NOTHING, "restored": nothing, "started_at": None}
+        return {"number": NOTHING, "restored": nothing, "started_at": None, "memory": ""}
     if attempt.restored_checkpoint is not None:
         restored = f"restored from checkpoint {attempt.restored_checkpoint:,}"
     else:
@@ -339,7 +348,19 @@ def _attempt(attempt: Attempt | None, *, is_over: bool) -> Json:
         "number": number(attempt.number),
         "restored": restored,
         "started_at": iso(attempt.started_at),
+        "memory": "" if is_over else _memory(attempt),
     }
+
+
+def _memory(attempt: "WithAnnotations[Attempt, queries.WorkerColumns]") -> str:
+    """The memory of the attempt's worker processes; empty while none is known."""
+    if not attempt.memory:
+        return ""
+    said = f"its slots hold {size(sum(worker['bytes'] for worker in attempt.memory))} of memory"
+    largest, *others = attempt.memory
+    if not others:
+        return said
+    return f"{said}, at most {size(largest['bytes'])} in slot {largest['slot']}"
 
 
 def _subtasks(job: Job, chains: dict[str, state.ChainSubtasks]) -> str:

@@ -47,6 +47,7 @@ MORE_ACTIONS = (
     ("fork", "Fork", "Start another job from this one's state"),
     ("preview", "Preview a change", "Check what a changed pipeline would restore"),
     ("compare", "Compare", "This job's output with another job's"),
+    ("archive", "Archive", "Leave the job out of lists; nothing of it is deleted"),
 )
 
 Act = Callable[[User, str, str], Operation]

@@ -49,6 +49,21 @@ def of_deletion(
     ]
 
 
+def of_archiving(name: str) -> list[str]:
+    """The effects of archiving a job."""
+    return [
+        f"{name} is left out of the list of jobs and of the API's, unless they are asked for "
+        "archived ones.",
+        "Its checkpoints, savepoints, output and history stay, and retention goes on as before.",
+        "It can be brought back at any time; a start of the job does so by itself.",
+    ]
+
+
+def of_unarchiving() -> list[str]:
+    """The effects of bringing an archived job back."""
+    return ["The job is in the lists again. Nothing else of it changes."]
+
+
 def _savepoint(known: Known) -> list[str]:
     who = "all subtasks" if known.subtasks is None else f"all {plural(known.subtasks, 'subtask')}"
     return [

@@ -25,9 +25,10 @@ class Group(StrEnum):
     FAILED = "failed"
     FINISHED = "finished"
     CANCELED = "canceled"
+    ARCHIVED = "archived"  # In this group only.
 
 
-# The job states of each group; ATTENTION depends on more than the state.
+# The job states of each group; ATTENTION and ARCHIVED depend on more than the state.
 STATUSES: Mapping[Group, tuple[JobStatus, ...]] = {
     Group.RUNNING: (JobStatus.RUNNING,),
     Group.CHANGING: (

@@ -44,7 +44,7 @@ EVERYTHING = Wanted()
 LOW_PERCENT, HIGH_PERCENT = 10, 50
 
 GROUPS: Mapping[Group, status.Label] = {
-    Group.ALL: status.Label("All", "", "Every job."),
+    Group.ALL: status.Label("All", "", "Every job that is not archived."),
     Group.ATTENTION: status.Label(
         "Need attention",
         "warn",
@@ -58,6 +58,7 @@ GROUPS: Mapping[Group, status.Label] = {
     Group.FAILED: status.Label("Failed", "bad", "Ended with an error."),
     Group.FINISHED: status.Label("Finished", "done", "Their sources ended or they were stopped."),
     Group.CANCELED: status.Label("Canceled", "idle", "Cancelled on request."),
+    Group.ARCHIVED: status.Label("Archived", "", "Over, and left out of all other lists."),
 }
 
 Json = dict[str, Any]

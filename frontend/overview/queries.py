@@ -92,7 +92,7 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[J
     Each has ``now``, its ``urgency``, and columns of its newest driver and attempt.
     """
     rows = (
-        Job.objects.filter(archived_at=None)
+        Job.objects.filter(archived_at__isnull=wanted.group is not Group.ARCHIVED)
         .defer("options", "spark_conf", "settings", "restart_state")
         .annotate(
             now=clock.DatabaseNow(),
@@ -108,7 +108,7 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[J
         .order_by("urgency", "-created_at", "id")
     )
     match wanted.group:
-        case Group.ALL:
+        case Group.ALL | Group.ARCHIVED:
             pass
         case Group.ATTENTION:
             rows = rows.filter(urgency__lte=Urgency.WARN)
@@ -185,13 +185,14 @@ def _urgency(silent_after: timedelta) -> Case:
 
 def counts(wanted: Wanted) -> dict[Group, int]:
     """The number of searched jobs by group, without ``ATTENTION``."""
-    shown = Job.objects.filter(archived_at=None).order_by()
-    total = _searched(shown, wanted.search).aggregate(
+    listed = Q(archived_at=None)
+    total = _searched(Job.objects.order_by(), wanted.search).aggregate(
         **{
-            group.value: Count("pk", filter=Q(status__in=statuses))
+            group.value: Count("pk", filter=listed & Q(status__in=statuses))
             for group, statuses in STATUSES.items()
         },
-        all=Count("pk"),
+        all=Count("pk", filter=listed),
+        archived=Count("pk", filter=~listed),
     )
     return {Group(name): count for name, count in total.items()}
 

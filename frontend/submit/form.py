@@ -38,7 +38,7 @@ _PLAIN = (
     *("parallelism", "checkpoint_interval_ms", "mode", "recovery_target_s", "restore"),
     *("spark_master", "storage"),
 )
-_TEXTS = ("parameters", "secrets", "spark_conf")
+_TEXTS = ("labels", "parameters", "secrets", "spark_conf")
 
 KINDS = (
     (PipelineKind.MODULE.value, "A Python module that the drivers can import"),
@@ -67,6 +67,7 @@ class SubmitForm(forms.Form):
         help_text="A name for people; the job’s id begins with it.",
         error_messages={"required": "Give the job a name."},
     )
+    labels = TextsField(": ", help_text="One “name: text” per line, to find the job by.")
     kind = forms.ChoiceField(
         label="Pipeline", choices=KINDS, initial=PipelineKind.MODULE, widget=forms.RadioSelect
     )

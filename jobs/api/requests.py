@@ -131,6 +131,7 @@ class SubmissionRequest(RequestSerializer):
         help_text="Names of secrets, whose values the pipeline gets; store them first.",
     )
     recovery_target_s = RecoveryTargetField(help_text=RECOVERY_TARGET)
+    labels = TextsField(required=False, help_text="Texts by name, to find the job by.")
     restore = serializers.CharField(
         required=False,
         max_length=1_000,

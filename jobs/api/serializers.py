@@ -133,8 +133,13 @@ class WorkerSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = Worker
-        fields = ["slot_index", "host", "pid", "started_at"]
+        fields = ["slot_index", "host", "pid", "started_at", "memory_bytes"]
         read_only_fields = fields
+        extra_kwargs = {
+            "memory_bytes": {
+                "help_text": "Resident memory as last reported, within a hundredth; null: none."
+            }
+        }
 
 
 class AttemptSerializer(serializers.ModelSerializer):

@@ -68,6 +68,7 @@ def submission_of(request: Request, body: Mapping[str, Any]) -> Iterator[Submiss
         spark_conf=body.get("spark_conf", {}),
         storage=body.get("storage", ""),
         recovery_target_s=body.get("recovery_target_s"),
+        labels=body.get("labels", {}),
     )
     with in_words_of(body, "The job cannot be submitted like this"):
         yield submission

@@ -13,6 +13,7 @@ from jobs.drivers import drivers
 from jobs.events import plans
 from jobs.events.attempts import Attempts
 from jobs.events.subtasks import Subtasks
+from jobs.events.worker_memory import WorkerMemory
 from jobs.models import AttemptEnd, DesiredState, Driver, DriverStatus, Job, JobException
 from jobs.storable_text import storable
 from weir.ids import SubtaskId
@@ -58,6 +59,7 @@ class _Fold:
         self._now: datetime = clock.now()
         self._attempts = Attempts(job, driver, self._now)
         self._subtasks = Subtasks(job, self._now, about)
+        self._memory = WorkerMemory(job)
         self._exceptions: list[JobException] = []
         self._is_refused = False
 
@@ -86,6 +88,7 @@ class _Fold:
                 self._subtask_changed(event)
             case SubtaskMetrics():
                 self._subtasks.measured(event)
+                self._memory.measured(event)
             case AlignmentProgress():
                 self._subtasks.aligning(event)
             case SubtaskStalled():
@@ -103,6 +106,7 @@ class _Fold:
     def save(self) -> None:
         """Write the collected changes."""
         self._subtasks.save()
+        self._memory.save()
         JobException.objects.bulk_create(self._exceptions)
         self._exceptions = []
         wakeups.on_commit(wakeups.job(self._job.pk))

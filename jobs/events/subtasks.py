@@ -24,7 +24,10 @@ from weir.protocol.messages import (
     SubtaskStalled,
 )
 
-_COUNTERS = tuple(f.name for f in fields(SubtaskMetrics) if f.name not in ("attempt", "chain"))
+# Memory is the worker process's.
+_COUNTERS = tuple(
+    f.name for f in fields(SubtaskMetrics) if f.name not in ("attempt", "chain", "memory_bytes")
+)
 
 
 class Subtasks:

@@ -96,6 +96,7 @@ def seeded(directory: Path, by: User) -> list[Shown]:
     starting = factories.job("orders-backfill", status=JobStatus.CREATED, created_at=clock.now())
     operations = _operations(running, fork, by, directory)
     savepoint = running.savepoints.get(name="before-release")
+    archived = factories.job("trips", status="canceled", archived_at=clock.now())
     record(by, "job.cancel", f"job/{finished.pk}", after={"desired": "canceled"})
     record(by, "savepoint.take", f"job/{running.pk}", after={"name": savepoint.name})
     record(None, "job.restart", f"job/{running.pk}", after={"attempt": 2})
@@ -150,6 +151,9 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         Shown("checkpoint-under-way", f"{at}checkpoints/{UNDER_WAY}/"),
         Shown("checkpoint-savepoint", f"{at}checkpoints/{savepoint.checkpoint.number}/"),
         *(Shown(f"ask-{name}", f"{at}{name}") for name in QUESTIONS),
+        Shown("ask-archive", f"/jobs/{finished.pk}/archive"),
+        Shown("archived", f"/jobs/{archived.pk}/"),
+        Shown("ask-unarchive", f"/jobs/{archived.pk}/unarchive"),
         Shown("upgrade", f"/jobs/{fork.pk}/upgrade"),
         Shown("savepoint-delete", f"{at}savepoints/{savepoint.pk}/delete"),
         Shown("savepoint-describe", f"{at}savepoints/{savepoint.pk}/describe"),

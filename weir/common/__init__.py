@@ -6,7 +6,7 @@ Names and meaning are those of PyFlink's ``pyflink.common``.
 from typing import TYPE_CHECKING
 
 from weir.common.configuration import Configuration
-from weir.common.pyflink_names import package_attribute, refuse_missing_imports
+from weir.common.missing_names import package_attribute, refuse_missing_imports
 from weir.common.restart_strategy import RestartStrategies
 from weir.common.row import Row
 from weir.common.serialization import Encoder

@@ -7,7 +7,7 @@ Building a pipeline runs nothing of it.
 
 from typing import TYPE_CHECKING
 
-from weir.common.pyflink_names import package_attribute
+from weir.common.missing_names import package_attribute
 from weir.config import RestartConfig, RestartStrategyKind
 from weir.datastream.checkpoint_config import (
     CheckpointConfig,

@@ -6,7 +6,7 @@ Every setter makes a new checked config, so the call that sets a contradiction r
 from dataclasses import replace
 from typing import Any, Self
 
-from weir.common.pyflink_names import PyFlinkNames
+from weir.common.missing_names import MissingNames
 from weir.common.time import Duration, milliseconds_of
 from weir.config import CheckpointConfig as Settings
 from weir.config import CheckpointingMode
@@ -38,7 +38,7 @@ def _fitting(setting: str, value: Any) -> Any:
     return value
 
 
-class CheckpointConfig(PyFlinkNames):
+class CheckpointConfig(MissingNames):
     """The checkpoint settings of an environment's job.
 
     Units: intervals, timeouts and pauses are milliseconds; the alignment timeout is a ``Duration``.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from weir.common.pyflink_names import module_attribute
+from weir.common.missing_names import module_attribute
 from weir.config import CheckpointingMode
 
 __all__ = ["CheckpointingMode"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Any, Self
 
+from weir.datastream.html import table_html
 from weir.jobmaster.collected_output import RowStream
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,11 @@ class CloseableIterator:
             self._thread.start()
             # Also at the end of the interpreter.
             weakref.finalize(self, _end, rows, self._thread)
+
+    def _repr_html_(self) -> str:
+        job = "closed" if self._rows.is_closed else "ended" if self._rows.has_ended else "runs"
+        waiting = f"{self._rows.waiting_count:,} records"
+        return table_html("CloseableIterator", [("job", job), ("not read yet", waiting)])
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from weir.common.pyflink_names import module_attribute
+from weir.common.missing_names import module_attribute
 from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.keyed_stream import KeyedStream
 from weir.datastream.sink import DataStreamSink

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from weir.common.configuration import Configuration
 from weir.common.flink_keys import needs_nothing
-from weir.common.pyflink_names import PyFlinkNames
+from weir.common.missing_names import MissingNames
 from weir.common.stderr_log import log_to_stderr
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_JOB_NAME = "Weir Streaming Job"
 
 
-class StreamExecutionEnvironment(PyFlinkNames):
+class StreamExecutionEnvironment(MissingNames):
     """The environment of one pipeline after another: settings, sources, ``execute``."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from weir.common.notebook import running_cell
 from weir.config import CheckpointingMode, JobConfig
 from weir.datastream.closeable_iterator import CloseableIterator
 from weir.datastream.html import result_html
@@ -93,9 +94,20 @@ class JobExecutionResult:
     net_runtime_ms: int
     collected: tuple[Any, ...] = ()  # What execute_and_collect's sink delivered, in order.
     history: Any = None  # weir.jobmaster.history.JobHistory: checkpoints, recoveries, notices.
+    # The notebook's cell whose display of the running job became this result.
+    cell: int | None = field(default=None, repr=False)
 
     def _repr_html_(self) -> str:
         return result_html(self)
+
+    def _ipython_display_(self) -> None:
+        """Show nothing where the job's display shows this result already.
+
+        Raises:
+            NotImplementedError: By which IPython shows ``_repr_html_``.
+        """
+        if self.cell is None or self.cell != running_cell():
+            raise NotImplementedError
 
     def get_job_id(self) -> JobId:
         """The job's id."""

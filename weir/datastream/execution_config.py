@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 from weir.common.flink_keys import needs_nothing
-from weir.common.pyflink_names import PyFlinkNames
+from weir.common.missing_names import MissingNames
 
 
-class ExecutionConfig(PyFlinkNames):
+class ExecutionConfig(MissingNames):
     """The execution settings that ``env.get_config()`` returns."""
 
     def __init__(self) -> None:

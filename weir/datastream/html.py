@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from weir.datastream.execution import JobExecutionResult
     from weir.datastream.transformation import End, Transformation
 
+NOTES_MAX = 5  # Of a job's notices, the newest.
+
 
 def stream_html(kind: str, ends: Sequence["End"]) -> str:
     """The operators that lead to a stream, from the source on, by their first inputs."""
@@ -25,6 +27,8 @@ def result_html(result: "JobExecutionResult") -> str:
         rows.append(("recoveries", str(len(history.recoveries))))
     if result.collected:
         rows.append(("collected", f"{len(result.collected)} records"))
+    if history is not None:
+        rows.extend(("note", notice.text) for notice in history.notices[-NOTES_MAX:])
     return table_html(result.name, rows)
 
 

@@ -2,13 +2,13 @@
 
 from typing import Self
 
+from weir.common.missing_names import MissingNames
 from weir.datastream.checks.arguments import check_parallelism, check_text
-from weir.datastream.checks.other_names import OtherNames
 from weir.datastream.transformation import Transformation
 from weir.graph.logical import Chaining
 
 
-class DataStreamSink(OtherNames):
+class DataStreamSink(MissingNames):
     """A sink at the end of a stream, to be named and tuned."""
 
     def __init__(self, transformation: Transformation) -> None:

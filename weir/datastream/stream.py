@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import pyarrow.compute as pc
 
+from weir.common.missing_names import MissingNames
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import WatermarkStrategy
 from weir.datastream.checks.arguments import (
@@ -32,7 +33,6 @@ from weir.datastream.checks.inputs import (
     check_strategy,
     check_stream,
 )
-from weir.datastream.checks.other_names import OtherNames
 from weir.datastream.column_use import ColumnUse, timed_use
 from weir.datastream.html import stream_html
 from weir.datastream.keys import KeyArgument, row_partitioner, selector_of
@@ -84,7 +84,7 @@ BatchFunction: TypeAlias = Callable[[Any], Any]
 COLLECT_UID = OperatorId("execute-and-collect")
 
 
-class DataStream(OtherNames):
+class DataStream(MissingNames):
     """A stream of records between operators."""
 
     def __init__(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from weir.common.abstract import check_complete
+from weir.common.missing_names import MissingNames
 from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length
 from weir.datastream.checks.arguments import check_function, check_kind, check_tag
-from weir.datastream.checks.other_names import OtherNames
 from weir.datastream.column_use import aggregate_use
 from weir.errors import GraphError
 from weir.operators.aggregates import parse_aggregates
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weir.datastream.stream import DataStream
 
 
-class WindowedStream(OtherNames):
+class WindowedStream(MissingNames):
     """The records of each key and window, as ``KeyedStream.window`` groups them."""
 
     def __init__(self, keyed_stream: "KeyedStream", window_assigner: TumblingWindows) -> None:

@@ -70,6 +70,16 @@ class RowStream:
         return []
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended, so that no row follows."""
+        return self._has_ended
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of rows that wait for the reader."""
+        return len(self._waiting)
+
+    @property
     def is_enough(self) -> bool:
         """Whether the job may be cancelled: its reader is gone, or has to be told of an error."""
         return self.is_closed or self._error is not None

@@ -213,16 +213,15 @@ class JobMaster:
         return self._attempt.number == attempt
 
     def slots_ended(self, cause: str) -> None:
-        """The cluster gives no slots any more.
+        """The cluster gives no slots any more; ``cause`` says why.
 
         In library mode the job fails; under a control plane this driver leaves, and the job's next
         driver continues it.
         """
-        why = f"the cluster ended all slots: {cause}"
         if self._control is None:
-            self._end(JobStatus.FAILED, why)
+            self._end(JobStatus.FAILED, cause)
         else:
-            self.leave(why)
+            self.leave(cause)
 
     def leave(self, cause: str) -> None:
         """End this driver: its workers stop and its slots are released; the job's status stays."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.common.pyflink_names import PyFlinkNames
+from weir.common.missing_names import MissingNames
 from weir.errors import UserError
 from weir.operators.base import OperatorContext
 from weir.operators.output_tag import OutputTag
@@ -42,7 +42,7 @@ class TimeDomain(Enum):
     PROCESSING_TIME = "processing_time"
 
 
-class RuntimeContext(PyFlinkNames):
+class RuntimeContext(MissingNames):
     """The subtask of a function, the job's parameters and the function's keyed state.
 
     Raises:

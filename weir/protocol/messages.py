@@ -121,7 +121,7 @@ class SubtaskChanged:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
-    """Counters of a subtask since the attempt began; they only grow within an attempt.
+    """Counters of a subtask since the attempt began; all but memory only grow within an attempt.
 
     *Busy* is the time in the subtask's own calls, known when a call is over; *back-pressured* the
     time in which output waited for credit; *idle* is the rest, in which the subtask had no input,
@@ -142,6 +142,7 @@ class SubtaskMetrics:
     late_records: Count = 0
     bad_records: Count = 0  # Skipped or diverted, by what the operator's functions raised.
     cpu_wait_ms: MeasuredMs = 0  # Of its slot: ready to run while every processor was taken.
+    memory_bytes: Count = 0  # Of its slot's worker process, resident now; 0: not known.
 
 
 @dataclass(frozen=True, slots=True)

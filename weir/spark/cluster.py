@@ -43,8 +43,10 @@ from weir.protocol.deployment import (
     WorkerReady,
 )
 from weir.protocol.events import JobEvent
+from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import SubtaskCommand
 from weir.spark.slot import slot_task
+from weir.spark.worker_python import other_python
 from weir.storage.catalog import RestoreRequest
 from weir.storage.store import CheckpointStore
 
@@ -56,6 +58,7 @@ BACKLOG = 128
 RELEASE_TIMEOUT_S = 15.0
 AUTHENTICATION_TIMEOUT_S = 10.0
 STRANGERS_MAX = 64  # Connections under authentication, beyond two for each slot.
+PYTHON_PERIOD_S = 1.0
 LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
 
 
@@ -118,6 +121,7 @@ class SparkCluster:
         self._stage_error: Exception | None = None
         self._stage_done = False
         self._canceled = False
+        self._python_due = 0.0
         self._job: JobMaster | None = None
 
     # The job master's ``Cluster``.
@@ -214,15 +218,39 @@ class SparkCluster:
     def _round(self, job: JobMaster, clock: Clock) -> None:
         due = job.next_due_ms()
         timeout = None if due is None else max(0.0, (due - clock.now_ms()) / 1000)
+        if self._waits_for_slots(job):
+            self._look_at_python(job)
+            timeout = PYTHON_PERIOD_S if timeout is None else min(timeout, PYTHON_PERIOD_S)
         self._turn(timeout)
         if self._canceled:
             self._canceled = False
             job.cancel()
         if self._stage_done and not job.is_over:
-            job.slots_ended(str(self._stage_error or "the Spark job of the slots ended"))
+            why = self._stage_error or "the Spark job of the slots ended"
+            job.slots_ended(f"the cluster ended all slots: {why}")
         due = job.next_due_ms()
         if due is not None and clock.now_ms() >= due:
             job.tick()
+
+    def _waits_for_slots(self, job: JobMaster) -> bool:
+        return job.status is JobStatus.INITIALIZING and len(self._slots) < self._slot_count
+
+    def _look_at_python(self, job: JobMaster) -> None:
+        """See now and then whether slots are missing since workers run another Python."""
+        now = time.monotonic()
+        if now < self._python_due:
+            return
+        self._python_due = now + PYTHON_PERIOD_S
+        registered = frozenset(self._slots)
+
+        def ended(cause: str) -> None:
+            if cause and self._waits_for_slots(job):
+                job.slots_ended(cause)
+
+        self.io(
+            lambda: other_python(self._spark, self._group, lambda slot: slot not in registered),
+            ended,
+        )
 
     def _turn(self, timeout: float | None) -> None:
         strangers = [peer for peer in self._peers.values() if peer.is_stranger]

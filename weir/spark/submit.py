@@ -24,6 +24,7 @@ from pyspark import SparkConf, SparkContext
 
 from weir.channels.authority import open_network
 from weir.common.clock import SystemClock
+from weir.common.notebook import running_cell
 from weir.common.tracebacks import operator_first, without_own_frames
 from weir.config import JobConfig
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
@@ -46,6 +47,7 @@ from weir.spark.encryption import (
     network_warnings,
 )
 from weir.spark.job_log import JobLog
+from weir.spark.notebook_view import NotebookView
 from weir.spark.program import dump_program
 from weir.spark.worker_python import check_worker_python
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
@@ -135,10 +137,16 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     for hearer in _hearers:
         hearer(JobStarting(job_id, graph, config, options))
     told: tuple[Listener, ...] = ()
-    if managed is None and not _hearers:  # Nothing else shows the job: a plain script.
-        told = (JobLog(job_id, graph, config).on_event,)
+    view: NotebookView | None = None
     started = time.monotonic()
     history = JobHistory()
+    cell = running_cell()
+    if managed is None and not _hearers:  # Nothing else shows the job: a script or a notebook.
+        if cell is None:
+            told = (JobLog(job_id, graph, config).on_event,)
+        else:
+            view = NotebookView(job_id, graph, config, history, time.monotonic_ns)
+            told = (view.on_event,)
     deliveries = Deliveries(graph, print, pickles=config.allow_pickled_state, rows=options.rows)
     listeners: Sequence[Listener] = (history.on_event, *told, *_listeners)
     given = job_secrets.job_secrets()
@@ -167,13 +175,17 @@ def execute(graph: JobGraph, config: JobConfig, options: ExecutionOptions) -> Jo
     status, cause = run.here() if options.master == IN_PROCESS else run.on_spark(options.master)
     if status is JobStatus.FAILED:
         raise JobFailedError(f"job {job_id} failed: {_shown(masker.text(cause))}")
-    return JobExecutionResult(
+    result = JobExecutionResult(
         job_id=job_id,
         name=graph.name,
         net_runtime_ms=int((time.monotonic() - started) * 1000),
         collected=tuple(deliveries.collected),
         history=history,
+        cell=None if view is None else cell,
     )
+    if view is not None:
+        view.show_result(result)
+    return result
 
 
 def _shown(cause: str) -> str:

@@ -1,15 +1,28 @@
-"""The Python of Spark's workers on this machine, compared with the driver's before they start.
+"""The Python of Spark's workers, compared with the driver's.
 
-Spark would start its tasks again and again, each of which ends with an error in its log.
+Spark starts a task whose Python is another one again and again, and each ends with an error in the
+worker's log. On this machine the Python is asked before; a cluster's is known by such errors.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 
 from weir.errors import SlotError
 
+FAILURES_MIN = 3  # Of one slot's tasks: a single one may have met the only such worker.
+_TASKS_MAX = 100  # The newest of a stage.
+_MISMATCH = re.compile(
+    r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (?P<worker>\d+\.\d+) "
+    r"than that in driver: (?P<driver>\d+\.\d+)"
+)
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _TIMEOUT_S = 20
 
@@ -36,3 +49,57 @@ def check_worker_python(worker: str) -> None:
             f"Python {own} ({sys.executable}), and both must be the same: set "
             f"PYSPARK_PYTHON={sys.executable}"
         )
+
+
+def other_python(
+    spark: SparkContext, group: str, is_missing: Callable[[int], bool] = lambda task: True
+) -> str:
+    """The error of workers whose Python is another one, by the failed tasks of a job group.
+
+    Args:
+        spark: The driver's Spark.
+        group: The group of the Spark job, which has one stage.
+        is_missing: Whether the job still waits for this task; what others met does not count.
+
+    Returns:
+        The error, with both versions and what to do; empty, if no task met such a worker often.
+    """
+    failed: Counter[int] = Counter()
+    try:
+        for index, host, message in _failures(spark, group):
+            met = _MISMATCH.search(message)
+            if met is None or not is_missing(index):
+                continue
+            failed[index] += 1
+            if failed[index] >= FAILURES_MIN:
+                return (
+                    f"the workers run Python {met['worker']} (as on {host}), the driver runs "
+                    f"Python {met['driver']} ({sys.executable}), and both must be the "
+                    "same: set PYSPARK_PYTHON, or spark.pyspark.python, to the path of a Python "
+                    f"{met['driver']} that all workers have"
+                )
+    except (
+        OSError,
+        Py4JError,
+        AttributeError,
+        TypeError,
+    ):  # Spark has ended, or is another version.
+        pass
+    return ""
+
+
+def _failures(spark: SparkContext, group: str) -> Iterator[tuple[int, str, str]]:
+    """Index, host and error of the failed tasks of a group's jobs, the newest first."""
+    tracker, store = spark.statusTracker(), spark._jsc.sc().statusStore()
+    for job_id in tracker.getJobIdsForGroup(group):
+        job = tracker.getJobInfo(job_id)
+        for stage_id in () if job is None else job.stageIds:
+            stage = tracker.getStageInfo(stage_id)
+            if stage is None or not stage.numFailedTasks:
+                continue
+            tasks = store.taskList(stage_id, stage.currentAttemptId, _TASKS_MAX)
+            for position in range(tasks.size()):
+                task = tasks.apply(position)
+                error = task.errorMessage()
+                if error.isDefined():
+                    yield task.index(), task.host(), error.get()

@@ -17,16 +17,18 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, cloudpickle
 
-from weir.errors import ConfigError, StorageError
+from weir.errors import ConfigError, SlotError, StorageError
 from weir.spark import worker_probe
 from weir.spark.submit import IN_PROCESS, open_session, reachable_host
+from weir.spark.worker_python import other_python
 from weir.storage.local import LocalStore
 from weir.storage.store import store_for
 from weir.tools.doctor import Finding, skew, trial_directory
 
 PACKAGES = ("weir-streaming", "pyarrow", "numpy", "cloudpickle", "msgspec", "pyspark")
 WAIT_S = 60.0  # For a cluster that has no free cores.
-_VERSION_MISMATCH = "PYTHON_VERSION_MISMATCH"
+LOOK_S = 1.0
+GROUP = "weir-doctor"
 
 
 def check_workers(master: str, storage: str | None) -> Iterator[Finding]:
@@ -92,7 +94,7 @@ def _findings(spark: SparkContext, directory: str | None) -> Iterator[Finding]:
                 lambda: spark.parallelize(range(count), count).mapPartitions(report).collect(),
             )
             ended_ns = time.time_ns()
-        except (Py4JError, TimeoutError) as error:
+        except (Py4JError, TimeoutError, SlotError) as error:
             yield _failed(error)
             return
         finally:
@@ -104,6 +106,7 @@ def _in_time(spark: SparkContext, collect: Callable[[], list[Any]]) -> list[Any]
     """The result of a Spark job.
 
     Raises:
+        SlotError: The workers run another Python.
         TimeoutError: The cluster gave it no core in time.
         Py4JError: It failed.
     """
@@ -111,16 +114,22 @@ def _in_time(spark: SparkContext, collect: Callable[[], list[Any]]) -> list[Any]
 
     def run() -> None:
         try:
+            spark.setJobGroup(GROUP, "weir doctor", interruptOnCancel=True)
             outcome.append(collect())
         except Py4JError as error:
             outcome.append(error)
 
     thread = Thread(target=run, name="weir-doctor", daemon=True)
     thread.start()
-    thread.join(WAIT_S)
+    deadline, other = time.monotonic() + WAIT_S, ""
+    while thread.is_alive() and not other and time.monotonic() < deadline:
+        thread.join(LOOK_S)
+        other = other_python(spark, GROUP)
     if thread.is_alive():
-        spark.cancelAllJobs()
+        spark.cancelJobGroup(GROUP)
         thread.join(WAIT_S)
+        if other:
+            raise SlotError(other)
         raise TimeoutError(f"no worker took a task in {WAIT_S:.0f} s")
     (result,) = outcome
     if isinstance(result, Py4JError):
@@ -130,12 +139,9 @@ def _in_time(spark: SparkContext, collect: Callable[[], list[Any]]) -> list[Any]
 
 
 def _failed(error: Exception) -> Finding:
-    if _VERSION_MISMATCH in str(error):
-        return Finding(
-            "workers' Python",
-            "workers run another Python than this driver",
-            "set PYSPARK_PYTHON, or spark.pyspark.python, to the same version on all machines",
-        )
+    if isinstance(error, SlotError):
+        problem, _, advice = str(error).partition(": ")
+        return Finding("workers' Python", problem, advice)
     advice = "see the master's page for free cores, and the workers' logs"
     return Finding("workers", _first_line(error), advice)
 

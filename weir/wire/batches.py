@@ -29,7 +29,7 @@ from weir.protocol.messages import Acknowledged, RecordAborted, SubtaskMetrics
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
-VERSION_MIN, VERSION_MAX = 1, 5
+VERSION_MIN, VERSION_MAX = 1, 6
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 # Of a request: the version that it is written in, at first the highest that the driver speaks.
 # Of an answer: the highest that the control plane speaks.
@@ -43,6 +43,7 @@ READ: Mapping[int, Mirrors] = {
     3: _EXACT,
     4: _EXACT,
     5: _EXACT,
+    6: _EXACT,
 }
 # Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
 # or of each of its entries.
@@ -59,6 +60,7 @@ _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
             }
         ),
     },
+    6: {SubtaskMetrics: frozenset({"memory_bytes"})},
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {
@@ -115,8 +117,12 @@ def encode_batch(
 
 def _unknown_to(version: int) -> dict[str, frozenset[str]]:
     """The fields that came after a version, by the names of their messages."""
-    later = [messages for since, messages in _BROUGHT.items() if since > version]
-    return {cls.__name__: names for messages in later for cls, names in messages.items()}
+    unknown: dict[str, frozenset[str]] = {}
+    for since, messages in _BROUGHT.items():
+        if since > version:
+            for cls, names in messages.items():
+                unknown[cls.__name__] = unknown.get(cls.__name__, frozenset()) | names
+    return unknown
 
 
 def _without(fields: Mapping[str, frozenset[str]], event: bytes) -> bytes:

@@ -123,6 +123,7 @@ class WorkerClass(Protocol):
         snapshot_thread: SnapshotThread,
         clock: Clock,
         cpu_wait_ns: Callable[[], int],
+        memory_bytes: Callable[[], int],
     ) -> RunsSubtasks: ...
 
 
@@ -291,6 +292,7 @@ class WorkerProcess:
             snapshot_thread=self._snapshots,
             clock=clock,
             cpu_wait_ns=CpuWait().waited_ns,
+            memory_bytes=resident_bytes,
         )
         self._stalls = StallWatch(
             self._worker,

@@ -171,6 +171,7 @@ class Subtask:
         self.busy_ns = 0
         self.back_pressured_ns = 0
         self.cpu_wait_ns = 0  # Of the slot's loop, as last measured by the worker.
+        self.memory_bytes = 0  # Of the worker process, likewise.
         self._held_since_ns: int | None = None
 
     @property
@@ -616,6 +617,7 @@ class Subtask:
             watermark_ms=self._reached_watermark_ms,
             late_records=sum(c.operator.ctx.late_records for c in self._operators),
             cpu_wait_ms=self.cpu_wait_ns / 1e6,
+            memory_bytes=self.memory_bytes,
             bad_records=sum(c.operator.ctx.bad_records for c in self._operators),
         )
 

@@ -67,6 +67,7 @@ class Worker:
         snapshot_thread: SnapshotThread,
         clock: Clock,
         cpu_wait_ns: Callable[[], int] = lambda: 0,
+        memory_bytes: Callable[[], int] = lambda: 0,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
     ) -> None:
         self.finished = False  # The process may exit.
@@ -82,6 +83,7 @@ class Worker:
         self._snapshot_thread = snapshot_thread
         self._clock = clock
         self._cpu_wait_ns = cpu_wait_ns  # Of the loop's thread, since the attempt began.
+        self._memory_bytes = memory_bytes  # Of the process, now.
         self._open_store = open_store
         self._receivers: dict[ChannelId, Subtask] = {}
         self._senders: dict[ChannelId, tuple[Subtask, OutputGate, int]] = {}
@@ -245,8 +247,9 @@ class Worker:
         if now_ns >= self._metrics_due_ns:
             self._metrics_due_ns = now_ns + interval_ns(len(self.subtasks))
             elapsed_ns, waited_ns = now_ns - self._started_ns, self._cpu_wait_ns()
+            memory_bytes = self._memory_bytes()
             for subtask in self.subtasks:
-                subtask.cpu_wait_ns = waited_ns
+                subtask.cpu_wait_ns, subtask.memory_bytes = waited_ns, memory_bytes
                 self._metrics.offer(subtask.metrics(now_ns, elapsed_ns), now_ns)
 
     def _enter(self, chain: SubtaskId) -> None:

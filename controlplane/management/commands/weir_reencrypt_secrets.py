@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import transaction
 
 from controlplane.base.errors import Refusal
+from controlplane.base.management.database_command import DatabaseCommand
 from controlplane.deliveries import endpoints
 from controlplane.secrets import services
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Encrypt all secrets with the first key of ``WEIR_ENCRYPTION_KEYS``."""
 
     help = (

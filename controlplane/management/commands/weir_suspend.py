@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from controlplane.base.management.database_command import DatabaseCommand
 from jobs.services import suspend_all
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Record that all drivers end, before or while their processes are ended. Idempotent."""
 
     help = (

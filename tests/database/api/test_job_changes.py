@@ -61,6 +61,33 @@ def test_jobs_are_found_by_label(api: APIClient) -> None:
     assert listed(api, "?label=team:routes") == {"b"}
 
 
+def test_a_job_is_submitted_with_labels(api: APIClient) -> None:
+    labels = {"team": "prices", "tier": "1"}
+    operation = api.post(f"{API}jobs", MODULE | {"labels": labels}, format="json").json()
+    assert operation["parameters"]["labels"] == labels
+    assert api.get(f"{API}jobs/{operation['job']}").json()["labels"] == labels
+    assert len(listed(api, "?label=team:prices")) == 1
+    assert AuditEntry.objects.get(action="job.submit").after["labels"] == labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "field"),
+    [({"": "x"}, "labels"), ({"a": "\x07"}, "labels"), ({"a": 1}, "labels.a"), ("a", "labels")],
+)
+def test_wrong_labels_submit_nothing(api: APIClient, labels: Any, field: str) -> None:
+    answer = api.post(f"{API}jobs", MODULE | {"labels": labels}, format="json")
+    assert set(is_problem(answer, 400, "invalid")["errors"]) == {field}
+    assert not Job.objects.exists()
+
+
+def test_a_key_with_other_labels_is_refused(api: APIClient) -> None:
+    for labels, status in (({"a": "1"}, 202), ({"a": "1"}, 202), ({"a": "2"}, 422), ({}, 422)):
+        body = MODULE | {"labels": labels}
+        answer = api.post(f"{API}jobs", body, format="json", headers={"Idempotency-Key": "k"})
+        assert answer.status_code == status, answer.content
+    assert Job.objects.count() == 1
+
+
 def test_an_archived_job_is_listed_only_on_request(api: APIClient) -> None:
     over = factories.job("over", status="canceled")
     factories.job("live")

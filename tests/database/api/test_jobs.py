@@ -16,7 +16,7 @@ from controlplane.accounts.models import Role, User
 from controlplane.audit.models import AuditEntry
 from jobs import operations
 from jobs.drivers import driver_files
-from jobs.models import Driver, Job, Operation
+from jobs.models import Driver, Job, Operation, Worker
 from tests import factories
 from tests.database.api import whole_jobs
 from tests.database.api.conftest import API, client_of
@@ -133,6 +133,10 @@ def test_a_job_shows_its_parts(api: APIClient, operator: User) -> None:
     ]
     (attempt,) = api.get(at + "attempts").json()["results"]
     assert (attempt["driver"], [w["pid"] for w in attempt["workers"]]) == (2, [100, 101])
+    assert [w["memory_bytes"] for w in attempt["workers"]] == [None, None]
+    Worker.objects.filter(slot_index=1).update(memory_bytes=1 << 33)
+    (attempt,) = api.get(at + "attempts").json()["results"]
+    assert [w["memory_bytes"] for w in attempt["workers"]] == [None, 1 << 33]
     drivers = api.get(at + "drivers").json()["results"]
     assert [(d["number"], d["status"]) for d in drivers] == [(2, "running"), (1, "lost")]
     assert drivers[0]["log_url"].endswith(f"/jobs/{job.pk}/drivers/2/log")

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from checkpoints.models import Savepoint
 from checkpoints.operations import previews, requests, upgrades
+from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from controlplane.base.errors import Busy, Invalid
 from frontend.confirm import views
@@ -379,6 +380,56 @@ def test_unknown_jobs_operations_and_savepoints_are_404(operator: Client, job: J
         f"/jobs/{job.pk}/savepoints/{UNKNOWN}/describe",
     ):
         assert operator.get(where).status_code == 404, where
+
+
+# The archive --------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_over_is_archived_and_brought_back(operator: Client) -> None:
+    job = factories.job("old", status=JobStatus.FINISHED)
+    page = words(operator.get(f"/jobs/{job.pk}/archive"))
+    assert "Archive old?" in page
+    assert "Its checkpoints, savepoints, output and history stay" in page
+    for _ in range(2):  # Sending the form again changes nothing.
+        answer = operator.post(f"/jobs/{job.pk}/archive", {"key": "k"}, follow=True)
+        assert answer.redirect_chain == [(f"/jobs/{job.pk}/", 302)]
+    assert "old is archived." in words(answer)
+    assert "the job is left out of lists" in words(answer)
+    assert "The job is archived." in words(operator.get(f"/jobs/{job.pk}/archive"))
+    job.refresh_from_db()
+    assert job.archived_at is not None
+    assert f"/jobs/{job.pk}/" not in operator.get("/jobs/").content.decode()
+    assert f"/jobs/{job.pk}/" in operator.get("/jobs/?state=archived").content.decode()
+    assert AuditEntry.objects.filter(action="job.archive", target=f"job/{job.pk}").count() == 1
+
+    assert "Show old in lists again?" in words(operator.get(f"/jobs/{job.pk}/unarchive"))
+    answer = operator.post(f"/jobs/{job.pk}/unarchive", {"key": "k"}, follow=True)
+    assert "old is in lists again." in words(answer)
+    assert "left out of lists" not in words(answer)
+    assert f"/jobs/{job.pk}/" in operator.get("/jobs/").content.decode()
+    assert AuditEntry.objects.filter(action="job.unarchive").count() == 1
+
+
+def test_a_job_that_is_not_over_is_not_archived(operator: Client, job: Job) -> None:
+    page = operator.get(f"/jobs/{job.pk}/archive")
+    assert "Only a job that is over is archived" in words(page)
+    assert '<form method="post" class="stack">' not in page.content.decode()
+    answer = operator.post(f"/jobs/{job.pk}/archive", {"key": "k"})
+    assert answer.status_code == 409
+    assert "the job is running; cancel or stop it, then archive it" in words(answer)
+    job.refresh_from_db()
+    assert job.archived_at is None
+    assert not AuditEntry.objects.filter(action="job.archive").exists()
+
+
+@pytest.mark.parametrize("name", ["archive", "unarchive"])
+def test_only_operators_archive(viewer: Client, name: str) -> None:
+    job = factories.job(status=JobStatus.FINISHED)
+    assert viewer.get(f"/jobs/{job.pk}/{name}").status_code == 403
+    assert viewer.post(f"/jobs/{job.pk}/{name}").status_code == 403
+    job.refresh_from_db()
+    assert job.archived_at is None
+    assert f"/jobs/{job.pk}/archive" not in viewer.get(f"/jobs/{job.pk}/").content.decode()
 
 
 # Savepoints ---------------------------------------------------------------------------------------

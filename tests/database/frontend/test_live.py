@@ -155,6 +155,20 @@ def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
     assert not value["actions"]["restart"]
 
 
+def test_the_memory_of_the_slots_is_told_with_the_largest() -> None:
+    job = flights.running()
+    attempt = job.attempts.get()
+    assert shot(job)["attempt"]["memory"] == ""
+    factories.worker(attempt, 0, memory_bytes=400_000_000)
+    assert shot(job)["attempt"]["memory"] == "its slots hold 400 MB of memory"
+    factories.worker(attempt, 1, memory_bytes=800_000_000)
+    factories.worker(attempt, 2)
+    told = "its slots hold 1.20 GB of memory, at most 800 MB in slot 1"
+    assert shot(job)["attempt"]["memory"] == told
+    Job.objects.update(status=JobStatus.FINISHED, ended_at=clock.now())
+    assert shot(job)["attempt"]["memory"] == ""
+
+
 RELAUNCHES = ("rollback", "rescale", "upgrade")
 ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
 
@@ -169,9 +183,9 @@ ALWAYS = {"fork", "preview", "compare"}  # They do nothing to the job.
         (JobStatus.INITIALIZING, {"cancel", "restart"}),
         (JobStatus.RESTARTING, {"cancel", "restart", *RELAUNCHES}),
         (JobStatus.CANCELLING, set()),
-        (JobStatus.FAILED, {"restart", *RELAUNCHES}),
-        (JobStatus.CANCELED, {"restart", *RELAUNCHES}),
-        (JobStatus.FINISHED, {"rollback"}),
+        (JobStatus.FAILED, {"restart", "archive", *RELAUNCHES}),
+        (JobStatus.CANCELED, {"restart", "archive", *RELAUNCHES}),
+        (JobStatus.FINISHED, {"rollback", "archive"}),
     ],
 )
 def test_what_can_be_asked_depends_on_the_state(status: JobStatus, allowed: set[str]) -> None:

@@ -115,6 +115,7 @@ def test_a_filled_in_form_becomes_a_job_and_leads_to_its_page(operator: Client) 
         checkpoint_interval_ms="5000",
         mode="at_least_once",
         recovery_target_s="2.5",
+        labels="team: prices\ntier:1",
         restore="/savepoints/a",
         claims="on",
         allow_non_restored_state="on",
@@ -132,6 +133,7 @@ def test_a_filled_in_form_becomes_a_job_and_leads_to_its_page(operator: Client) 
     }
     assert (job.restore_uri, job.restore_claims) == ("/savepoints/a", True)
     assert job.recovery_target_s == 2.5
+    assert job.labels == {"team": "prices", "tier": "1"}
     assert job.created_by is not None
     assert AuditEntry.objects.get(action="job.submit").target == f"job/{job.pk}"
 
@@ -216,6 +218,8 @@ def test_a_form_may_be_as_large_as_its_script(settings: Settings) -> None:
         ({"recovery_target_s": "soon"}, "recovery_target_s", "Enter a number"),
         ({"recovery_target_s": "nan"}, "recovery_target_s", "Enter a number"),
         ({"parameters": "rate"}, "parameters", "one “name=text” per line"),
+        ({"labels": "team"}, "labels", "one “name: text” per line"),
+        ({"labels": f"team: {'x' * 201}"}, "labels", "at most 200 characters"),
         ({"restore": "latest"}, "restore", "no latest checkpoint"),
         ({"restore": "chk-7"}, "restore", "has to be absolute"),
         ({"claims": "on"}, "claims", "give restore as well"),

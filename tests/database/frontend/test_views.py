@@ -240,8 +240,9 @@ def test_why_an_action_cannot_be_asked_for_stands_beside_it(operator: Client, jo
     Job.objects.filter(pk=job.pk).update(status=JobStatus.CANCELLING)
     page = operator.get(f"/jobs/{job.pk}/").content.decode()
     menu = page[page.index("menu-items") : page.index("</details>")]
-    # Rollback, rescale, upgrade, restart, cancel.
-    assert menu.count("The job is being cancelled.") == menu.count("disabled>") == 5
+    # Rollback, rescale, upgrade, restart, cancel; and archive, for a reason of its own.
+    assert menu.count("The job is being cancelled.") == menu.count("disabled>") - 1 == 5
+    assert "Only a job that is over is archived" in menu
 
 
 def test_figures_come_as_json(viewer: Client, job: Job) -> None:

@@ -173,6 +173,33 @@ def test_counters_of_a_batch_are_written_once(
     assert "chain" not in Subtask.objects.filter(job=job)[0].metrics
 
 
+def memory_of(job: Job) -> dict[tuple[int, int], int | None]:
+    rows = Worker.objects.filter(attempt__job=job)
+    known = rows.values_list("attempt__number", "slot_index", "memory_bytes")
+    return {(number, slot): size for number, slot, size in known}
+
+
+def test_memory_is_the_worker_processs_and_outlives_it() -> None:
+    job = running()
+    apply(job, worker_started(1, 0), worker_started(1, 1))
+    assert memory_of(job) == {(1, 0): None, (1, 1): None}
+    measured = [replace(metrics(f"{name}-0", 1), memory_bytes=1_000) for name in ("source", "sink")]
+    apply(job, *measured, metrics("sink-1", 1))  # A worker that knows none says 0.
+    assert memory_of(job) == {(1, 0): 1_000, (1, 1): None}
+    assert "memory_bytes" not in Subtask.objects.get(job=job, chain="sink", index=0).metrics
+
+    apply(job, replace(metrics("sink-0", 2), memory_bytes=1_010))  # Not worth a write.
+    assert memory_of(job)[1, 0] == 1_000
+    apply(job, replace(metrics("sink-0", 3), memory_bytes=1_011))
+    assert memory_of(job)[1, 0] == 1_011
+    apply(job, replace(metrics("sink-0", 4), memory_bytes=7))
+    assert memory_of(job)[1, 0] == 7
+
+    apply(job, attempt_started(2), worker_started(2, 0))
+    apply(job, replace(metrics("sink-0", 1, attempt=2), memory_bytes=1 << 33))
+    assert memory_of(job) == {(1, 0): 7, (1, 1): None, (2, 0): 1 << 33}
+
+
 def test_new_attempt_begins_its_counters_afresh() -> None:
     job = running()
     apply(job, metrics("sink-0", 5), attempt_started(2), metrics("sink-1", 1, attempt=2))

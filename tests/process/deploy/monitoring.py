@@ -65,7 +65,8 @@ def make_rows() -> None:
     driver = factories.driver(job, heard_at=later)
     ends = {"end": "failed", "ended_at": now}
     factories.attempt(driver, 1, **ends)
-    factories.attempt(driver, 2, backoff_ms=1, redeploy_ms=2, restore_ms=3, catch_up_ms=4)
+    recovered = {"backoff_ms": 1, "redeploy_ms": 2, "restore_ms": 3, "catch_up_ms": 4}
+    factories.worker(factories.attempt(driver, 2, **recovered), memory_bytes=300_000_000)
     newest = factories.checkpoint(job, 1, settled_at=later)
     factories.gate_alignment(newest, "count", 0, [0.0, 7.0], upstream="source")
     factories.command(job, created_at=later)

@@ -67,6 +67,7 @@ class StandInWorker:
         snapshot_thread: SnapshotThread,
         clock: Clock,
         cpu_wait_ns: Callable[[], int],
+        memory_bytes: Callable[[], int],
     ) -> None:
         self.finished = False
         self.calling_since_ns = 0

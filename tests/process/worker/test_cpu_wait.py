@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
+
 from tests.process.worker.fake_master import REPOSITORY, fake_master, program, supervisor
 from weir.common import WatermarkStrategy
 from weir.datastream import StreamExecutionEnvironment
@@ -93,7 +95,7 @@ def endless() -> JobGraph:
     return capture.jobs[0].graph
 
 
-def test_a_worker_reports_the_wait_of_its_loops_thread() -> None:
+def test_a_worker_reports_its_memory_and_the_wait_of_its_loops_thread() -> None:
     graph = endless()
     with fake_master() as master, supervisor(master, worker=WORKER), ExitStack() as stack:
         slot = master.accept_slot(program(graph))
@@ -101,6 +103,8 @@ def test_a_worker_reports_the_wait_of_its_loops_thread() -> None:
         groups = tuple((operator.uid, 128) for operator in graph.operators)
         master.deploy(worker, 1, ready.address, max_parallelism=groups)
         _, first = master.expect(SubtaskMetrics)
+        resident = psutil.Process(ready.pid).memory_info().rss
+        assert 0.5 * resident < first.memory_bytes < 2 * resident
         assert first.cpu_wait_ms < first.busy_ms + first.idle_ms + first.back_pressured_ms
 
         rival = stack.enter_context(burner(one_cpu()))

@@ -1,12 +1,15 @@
 """The places, streams and results of a notebook."""
 
 import sys
+from threading import Event
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from weir.datastream import JobExecutionResult, StreamExecutionEnvironment
-from weir.ids import JobId
+from tests.waiting import TIMEOUT_S, wait_until
+from weir.datastream import CloseableIterator, JobExecutionResult, StreamExecutionEnvironment
+from weir.ids import CheckpointId, JobId
+from weir.jobmaster.collected_output import RowStream
 
 
 @pytest.fixture
@@ -47,3 +50,25 @@ def test_a_result_shows_its_job_in_a_table() -> None:
         "<table><caption>a &lt;count&gt;</caption><tr><th>job</th><td>count-1</td></tr>"
         "<tr><th>ran</th><td>1.2 s</td></tr><tr><th>collected</th><td>2 records</td></tr></table>"
     )
+
+
+def test_records_that_come_show_whether_their_job_runs() -> None:
+    rows, ends = RowStream(), Event()
+
+    def run() -> None:
+        rows.add(CheckpointId(1), ["a", "b"])
+        assert ends.wait(TIMEOUT_S)
+
+    def shown(job: str, count: int) -> str:
+        return (
+            f"<table><caption>CloseableIterator</caption><tr><th>job</th><td>{job}</td></tr>"
+            f"<tr><th>not read yet</th><td>{count} records</td></tr></table>"
+        )
+
+    records = CloseableIterator(rows, run)
+    assert next(records) == "a"
+    assert records._repr_html_() == shown("runs", 1)
+    ends.set()
+    wait_until(lambda: records._repr_html_() == shown("ended", 1), "the job has ended")
+    records.close()
+    assert records._repr_html_() == shown("closed", 0)

@@ -970,7 +970,7 @@ def test_a_cluster_that_ends_its_slots_fails_the_job_at_any_time(moment: str) ->
         job.master.on_slot(exited(0))
     job.master.slots_ended("Job aborted")
     assert job.status is JobStatus.FAILED
-    assert job.master.cause == "the cluster ended all slots: Job aborted"
+    assert job.master.cause == "Job aborted"
 
 
 @pytest.mark.parametrize("moment", ["initializing", "running", "restarting", "failed"])

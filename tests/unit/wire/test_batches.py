@@ -14,7 +14,7 @@ from tests.unit.protocol.test_lifecycle import PLANNED
 from tests.unit.wire.fitting import fitting
 from weir.bounds import TEXT_LENGTH_MAX
 from weir.errors import ProtocolError
-from weir.ids import AttemptNumber
+from weir.ids import AttemptNumber, OperatorId, SubtaskId
 from weir.protocol import wire
 from weir.protocol.driver_messages import (
     BATCH_EVENTS_MAX,
@@ -31,6 +31,7 @@ from weir.protocol.messages import (
     RecordAborted,
     SnapshotMetrics,
     SubtaskChanged,
+    SubtaskMetrics,
     Switch,
 )
 from weir.wire import batches
@@ -80,6 +81,8 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
     if version >= 4:
         (counted,) = (e for e in written["events"] if e["type"] == "SubtaskMetrics")
         assert (counted.pop("bad_records"), counted.pop("cpu_wait_ms")) == (0, 0)
+    if version >= 6:
+        assert counted.pop("memory_bytes") == 0
     if version >= 5:
         (planned,) = (e for e in written["events"] if e["type"] == "JobPlanned")
         assert planned["restart"].pop("ends_on_repeated_error") is True
@@ -104,7 +107,7 @@ def test_commands_of_the_version_before_are_read_and_written_as_then(version: in
 
 
 def test_the_lower_of_both_highest_versions_is_written() -> None:
-    assert [batches.agreed(theirs) for theirs in (0, 1, 4, 5, 99)] == [None, 1, 4, 5, 5]
+    assert [batches.agreed(theirs) for theirs in (0, 1, 5, 6, 99)] == [None, 1, 5, 6, 6]
 
 
 def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
@@ -144,6 +147,27 @@ def test_an_unknown_field_is_refused_in_each_version(version: int) -> None:
     ):
         with pytest.raises(ProtocolError, match="unknown field `more`"):
             batches.decode_batch(sent, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [(3, ()), (4, ("bad_records", "cpu_wait_ms")), (5, ("bad_records", "cpu_wait_ms"))],
+)
+def test_a_control_plane_of_a_version_before_is_not_told_of_later_counters(
+    version: int, known: tuple[str, ...]
+) -> None:
+    later = {"bad_records": 7, "cpu_wait_ms": 2.5, "memory_bytes": 1 << 33}
+    bare = SubtaskMetrics(
+        AttemptNumber(1), SubtaskId(OperatorId("a"), 0), 1, 1, 2, 2, 3.0, 4.0, 5.0, None
+    )
+    event = batches.encode_event(replace(bare, **later))
+    assert batches.decode_batch(batches.encode_batch(1, [event])).events == (
+        replace(bare, **later),
+    )
+    written = batches.encode_batch(1, [event], version=version)
+    assert [name for name in later if f'"{name}"'.encode() in written] == list(known)
+    read = batches.decode_batch(written, version).events
+    assert read == (replace(bare, **{name: later[name] for name in known}),)
 
 
 def test_a_control_plane_of_the_version_before_is_not_told_of_records_under_way() -> None:

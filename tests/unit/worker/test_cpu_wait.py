@@ -1,4 +1,4 @@
-"""The reader of a thread's wait for a processor, on files of the kernel's form and on none."""
+"""A slot's wait for a processor, on files of the kernel's form and on none; and its memory."""
 
 from pathlib import Path
 
@@ -49,3 +49,22 @@ def test_all_subtasks_of_a_slot_report_the_wait_of_its_loop(waited_ns: int | Non
     assert [report.cpu_wait_ms for report in reports] == [0 if waited_ns is None else 2.5] * 2
     assert len(readings) == (0 if waited_ns is None else 1)  # Once for all of them.
     assert {report.busy_ms + report.idle_ms for report in reports} == {500}
+
+
+@pytest.mark.parametrize("memory_bytes", [None, 300_000_000])
+def test_all_subtasks_of_a_slot_report_the_memory_of_its_process(memory_bytes: int | None) -> None:
+    """Without a reader, as in a simulation, it is 0."""
+    readings: list[int] = []
+
+    def read() -> int:
+        readings.append(memory_bytes or 0)
+        return readings[-1]
+
+    harness = WorkerHarness(memory_bytes=None if memory_bytes is None else read)
+    harness.deploy()
+    harness.run()
+    harness.clock.ms += INTERVAL_NS // 1_000_000
+    harness.run()
+    reports = [report for report in harness.reports if isinstance(report, SubtaskMetrics)]
+    assert [report.memory_bytes for report in reports] == [memory_bytes or 0] * 2
+    assert len(readings) == (0 if memory_bytes is None else 1)  # Once for all of them.

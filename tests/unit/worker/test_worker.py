@@ -82,6 +82,7 @@ class WorkerHarness:
         records: int = 0,
         credit_bytes: int = 1_000,
         cpu_wait_ns: Callable[[], int] | None = None,
+        memory_bytes: Callable[[], int] | None = None,
     ) -> None:
         self.made: list[Operator] = []
         self.clock = ManualClock()
@@ -102,6 +103,7 @@ class WorkerHarness:
             inbox=self.snapshots, transport=self.transport, reporter=self.reports,
             snapshot_thread=self.snapshots, clock=self.clock,
             **({} if cpu_wait_ns is None else {"cpu_wait_ns": cpu_wait_ns}),
+            **({} if memory_bytes is None else {"memory_bytes": memory_bytes}),
         )  # fmt: skip
 
     def _making(self, factory: Callable[[], Operator]) -> Callable[[], Operator]:

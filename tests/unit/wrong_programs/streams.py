@@ -8,7 +8,7 @@ CASES = [
         """
 env.from_collection([("a", 1)]).reduce(lambda a, b: a).print()
 """,
-        "a stream has no reduce: it works per key, so call key_by before it, "
+        "DataStream has no reduce; instead: call key_by before it, since it works per key: "
         "stream.key_by(...).reduce(...)",
     ),
     Wrong(
@@ -16,7 +16,7 @@ env.from_collection([("a", 1)]).reduce(lambda a, b: a).print()
         """
 env.from_collection([("a", 1)]).sum(1).print()
 """,
-        "a stream has no sum: it works per key, so call key_by before it, "
+        "DataStream has no sum; instead: call key_by before it, since it works per key: "
         "stream.key_by(...).sum(...)",
     ),
     Wrong(
@@ -24,7 +24,7 @@ env.from_collection([("a", 1)]).sum(1).print()
         """
 env.from_collection([1]).window(TumblingEventTimeWindows.of(Time.seconds(5)))
 """,
-        "a stream has no window: it works per key, so call key_by before it, "
+        "DataStream has no window; instead: call key_by before it, since it works per key: "
         "stream.key_by(...).window(...)",
     ),
     Wrong(
@@ -32,15 +32,15 @@ env.from_collection([1]).window(TumblingEventTimeWindows.of(Time.seconds(5)))
         """
 env.from_collection([1]).keyBy(lambda x: x).print()
 """,
-        "a stream has no keyBy: did you mean key_by?",
+        "DataStream has no keyBy; did you mean key_by?",
     ),
     Wrong(
         "a method of a sink",
         """
 env.from_collection([1]).print().map(lambda x: x)
 """,
-        "a sink has no map: nothing follows a sink. Keep the stream in a variable, and "
-        "call its methods before print or sink_to",
+        "DataStreamSink has no map; instead: keep the stream in a variable, and call its methods "
+        "before print or sink_to: nothing follows a sink",
     ),
     Wrong(
         "a key by position",

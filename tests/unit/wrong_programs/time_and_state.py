@@ -42,7 +42,7 @@ stream.key_by(lambda x: x).window(Time.seconds(5)).reduce(lambda a, b: a).print(
 stream = env.from_collection([1])
 stream.key_by(lambda x: x).window(TumblingEventTimeWindows.of(Time.seconds(5))).print()
 """,
-        "a windowed stream has no print: say first what becomes of each window, with "
+        "WindowedStream has no print; instead: say first what becomes of each window, with "
         "reduce, aggregate, process or aggregate_batches",
     ),
     Wrong(

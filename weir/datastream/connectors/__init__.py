@@ -7,7 +7,7 @@ versions.
 
 from typing import TYPE_CHECKING
 
-from weir.common.pyflink_names import package_attribute
+from weir.common.missing_names import package_attribute
 from weir.operators.sinks import (
     BlackHoleSink,
     BucketAssigner,

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, User
 from controlplane.base import clock
 from controlplane.base.errors import Refusal
+from controlplane.base.management.database_command import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Create a token and print its secret."""
 
     help = "Create a token that acts for a user, and print its secret, which is not shown again."

@@ -3,15 +3,16 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import transaction
 
 from controlplane.accounts import services
 from controlplane.accounts.models import Role, User
 from controlplane.base.errors import Refusal
+from controlplane.base.management.database_command import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Create an account, or change an existing one."""
 
     help = "Create an account with a generated password, or change an existing one."

@@ -7,18 +7,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 
 from controlplane.audit import chain, export
 from controlplane.audit.models import AuditEntry, record
+from controlplane.base.management.database_command import DatabaseCommand
 from controlplane.base.ticks import Budget
 
 SEALED_WITHIN_S = 60.0
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Export the audit log, or verify that none of its entries is missing or changed."""
 
     help = "Export the audit log, or verify that none of its entries is missing or changed."

@@ -1,12 +1,14 @@
-"""PyFlink's names that Weir lacks, with what it has instead: for imports and for attributes.
+"""Names that Weir lacks, with what it has instead: for imports and for attributes.
 
 ``from weir.datastream import ConnectedStreams`` and ``stream.connect(other)`` raise an error that
-says what to write. Names that PyFlink does not have either are Python's own errors. A name that
-Weir gets is deleted here; a test holds that none of these exists.
+says what to write. Most are PyFlink's; some are methods that another kind of stream has. Other
+names are Python's own errors, but for attributes that are nearly right. A name that Weir gets is
+deleted here; a test holds that none of these exists.
 """
 
 import sys
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ class MissingNameError(UserError, ImportError):
 
 
 class MissingAttributeError(UserError, AttributeError):
-    """An attribute of PyFlink's that Weir's class lacks."""
+    """An attribute that Weir's class lacks: PyFlink's, another class's, or a misspelt one."""
 
 
 _TUMBLING = (
@@ -295,22 +297,43 @@ _STREAM: Mapping[str, str] = {
     "set_resources": _SLOTS,
 }
 _KEYED_ONLY = "call key_by before it; by one key for all records: key_by(lambda record: 0)"
+_OF_KEYED = {
+    name: f"call key_by before it, since it works per key: stream.key_by(...).{name}(...)"
+    for name in ("reduce", "sum", "min", "max", "min_by", "max_by", "count", "window")
+}
+_OF_WINDOWED = {
+    name: f"it belongs to windows: stream.key_by(...).window(...).{name}(...)"
+    for name in ("aggregate", "apply", "allowed_lateness", "side_output_late_data")
+}
 _WINDOWED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("print", "sink_to", "map", "filter"),
+        "say first what becomes of each window, with reduce, aggregate, process or "
+        "aggregate_batches",
+    ),
     "trigger": _TRIGGER,
     "evictor": "leave records out in the window's function",
     "get_input_type": "declare types with output_type=; they are not read back",
 }
 
+ANY = "*"  # All other names of a class.
+
 # By class.
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "DataStream": {
         **_STREAM,
+        **_OF_KEYED,
+        **_OF_WINDOWED,
         "count_window": _KEYED_ONLY,
     },
     "KeyedStream": {**_STREAM, "count_window": "count the records of a key in its state"},
     "DataStreamSink": {
-        name: _STREAM[name]
-        for name in ("set_description", "set_uid_hash", "slot_sharing_group", "set_resources")
+        **{
+            name: _STREAM[name]
+            for name in ("set_description", "set_uid_hash", "slot_sharing_group", "set_resources")
+        },
+        ANY: "keep the stream in a variable, and call its methods before print or sink_to: nothing "
+        "follows a sink",
     },
     "WindowedStream": _WINDOWED,
     "StreamExecutionEnvironment": {
@@ -394,20 +417,32 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class PyFlinkNames:
-    """A class with PyFlink's names: those that it lacks tell what it has instead."""
+class MissingNames:
+    """A class whose missing attributes tell what to write instead, or what was meant."""
 
     if not TYPE_CHECKING:  # A type checker shall know the attributes that there are.
 
         def __getattr__(self, name: str) -> Any:
-            for kind in type(self).__mro__:
-                if instead := ATTRIBUTES.get(kind.__name__, {}).get(name):
-                    raise MissingAttributeError(
-                        f"{type(self).__name__} has no {name}; instead: {instead}"
-                    )
+            if advice := _advice(type(self), name):
+                raise MissingAttributeError(f"{type(self).__name__} has no {name}; {advice}")
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
             )
+
+
+def _advice(owner: type, name: str) -> str:
+    """The advice for an attribute that a class does not have; empty: there is none."""
+    tables = [ATTRIBUTES.get(kind.__name__, {}) for kind in owner.__mro__]
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    if instead := next((table[snake] for table in tables if snake in table), ""):
+        return f"instead: {instead}"
+    if name.startswith("_"):
+        return ""
+    names = [each for each in dir(owner) if not each.startswith("_")]
+    if near := get_close_matches(snake, names, 1, 0.7):
+        return f"did you mean {near[0]}?"
+    instead = next((table[ANY] for table in tables if ANY in table), "")
+    return f"instead: {instead}" if instead else ""
 
 
 def package_attribute(package: str) -> Callable[[str], Any]:

@@ -1,0 +1,37 @@
+"""The base of commands that need the control plane's database, as it is prepared."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, ProgrammingError, connection
+from psycopg2.errors import UndefinedColumn, UndefinedTable
+
+
+class DatabaseCommand(BaseCommand):
+    """A command that says what to do where the database is away, or not prepared."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Look for the database, then run the command.
+
+        Raises:
+            CommandError: The database is away, or lacks tables of this version.
+        """
+        try:
+            connection.ensure_connection()
+        except OperationalError as error:
+            first_line = str(error).partition("\n")[0].strip()
+            raise CommandError(
+                f"The control plane's database is not there: {first_line}. Start the control "
+                "plane in another terminal (weir up, or python manage.py weir_up), or set "
+                "DATABASE_URL to the address of its database, "
+                "postgres://USER:PASSWORD@HOST:PORT/NAME."
+            ) from error
+        try:
+            return super().execute(*args, **options)
+        except ProgrammingError as error:
+            if not isinstance(error.__cause__, UndefinedTable | UndefinedColumn):
+                raise
+            raise CommandError(
+                "The database is not prepared for this version of Weir; run: "
+                "python manage.py weir_prepare --no-static"
+            ) from error
