@@ -54,13 +54,13 @@ class Lane:
 
 # Tests of one file run in one worker, in their order: they may share a server or a sum. The longest
 # files come first. The time-out is of one test: a niced one gets what time the others leave.
-TIMELESS_OPTIONS = ("--timeout=900", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+TIMELESS_OPTIONS = ("--timeout=900", "--dist", "loadfile", "--no-loadscope-reorder")
 TIMELESS = Lane(
     "timeless",
     (
         *("tests/programs", "tests/simulation", "tests/database", "tests/browser"),
         *("tests/process/controlplane", "tests/process/deploy", "tests/process/cli"),
-        *("tests/process/deliveries", "tests/docs", "tests/unit"),
+        *("tests/process/deliveries", "tests/docs", "tests/unit", "-n", "2"),
         *TIMELESS_OPTIONS,
     ),
     NICENESS,
@@ -68,7 +68,8 @@ TIMELESS = Lane(
 FAST = Lane(
     "fast",
     (
-        *("tests/simulation", "tests/database", "tests/unit", "-m", "not whole"),
+        # One worker more than cores: some tests wait for real time.
+        *("tests/simulation", "tests/database", "tests/unit", "-m", "not whole", "-n", "3"),
         *TIMELESS_OPTIONS,
     ),
 )
