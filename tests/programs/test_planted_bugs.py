@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -25,6 +26,7 @@ from weir.operators import stateless
 from weir.operators.collector import Collector
 from weir.operators.hand_over import HandOver
 from weir.operators.keyed import TimerOperator
+from weir.operators.sources import parquet_source
 from weir.operators.watermark_output import WatermarkOutput
 from weir.operators.windows.window_operator import WindowOperator
 from weir.protocol.elements import Element, Records, Watermark
@@ -99,6 +101,16 @@ def _yield_what_state_keeps(patch: pytest.MonkeyPatch) -> None:
     """A value that a function puts into state and returns is one object, in both places."""
     _keep_as_given(patch)
     _hand_over_uncopied(patch)
+
+
+def _leave_out_for_one_row(patch: pytest.MonkeyPatch) -> None:
+    """A source passes over row groups that may hold a row for which a filter is not true."""
+    production = parquet_source.ruled_out
+
+    def too_many(path: str, groups: Sequence[int], kept: pc.Expression) -> frozenset[int]:
+        return frozenset(groups) - production(path, groups, ~kept)
+
+    patch.setattr(parquet_source, "ruled_out", too_many)
 
 
 def _share_batches(patch: pytest.MonkeyPatch) -> None:
@@ -315,6 +327,11 @@ BUGS = (
         only("collection vectorised window") | {"window-reduce"},
         kinds=("resized windows",),
         plant=_fire_windows_of_this_size,
+    ),
+    Bug(
+        "a row group is left out for one of its rows",
+        only("parquet by_name"),
+        plant=_leave_out_for_one_row,
     ),
     Bug(
         "a bad record leaves its state",

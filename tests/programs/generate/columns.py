@@ -46,6 +46,47 @@ def batches(growing: Growing, stream: Stream) -> None:
     )
 
 
+def by_name(growing: Growing, stream: Stream) -> None:
+    """A map that names its columns, or a filter that is an expression over some.
+
+    A Parquet source decodes no column that nothing names, and leaves out row groups that an
+    expression rules out by their statistics.
+    """
+    number = growing.next_number()
+    after, tuned = behind(growing, stream)
+    if growing.flip():
+        if stream.form == "dict":  # Where all rows of a slice stay, it stays a slice of dicts.
+            keep_some(growing, stream)
+            return
+        keeps = growing.pick(
+            [
+                'pc.field("t") < 1_500',
+                '(pc.field("t") >= 500) & (pc.field("t") != 1_000)',
+                '~(pc.field("t") > 2_000) | (pc.field("t") == 2_500)',
+            ]
+        )
+        growing.add(
+            f"s{number} = {stream.name}.filter({keeps}){tuned}",
+            replace(after, name=f"s{number}"),
+            "expression",
+        )
+        return
+    if growing.flip():
+        columns, value, kind_of_value = '["t", "k"]', 'b.column("t")', "int"
+    else:
+        columns, value, kind_of_value = '["v", "k", "t"]', 'b.column("v")', stream.value
+    made = (
+        f"def f{number}(b):\n"
+        f"    assert b.schema.names == {columns}\n"
+        f'    return pa.record_batch({{"k": b.column("k"), "t": b.column("t"), "v": {value}}})\n'
+    )
+    growing.add(
+        f"{made}s{number} = {stream.name}.map_batches(f{number}, columns={columns}){tuned}",
+        replace(after, name=f"s{number}", form="row", value=kind_of_value, is_typed=True),
+        "named-columns",
+    )
+
+
 def columns(growing: Growing, stream: Stream) -> None:
     """Aggregates over columns, running or per window; the former end the stream."""
     number = growing.next_number()

@@ -44,6 +44,7 @@ STAGES: dict[str, StageBehind] = {
     "window": windows.window,
     "batches": columns.batches,
     "columns": columns.columns,
+    "by_name": columns.by_name,
     "failing": failing.failing,
     "tolerant": tolerant.tolerant,
 }
@@ -94,7 +95,7 @@ def _suiting(stream: Stream, streams: int) -> list[str]:
         # A late record's timer is in the past: it fires with the next watermark of any kind.
         stages += ["timers"] * 3
     if stream.form in ("dict", "row") and {stream.key, stream.value} <= {"int", "text"}:
-        stages += ["batches", "columns"] * 2
+        stages += ["batches", "columns", "by_name"] * 2
     if streams > 1:
         stages.append("union")
     return [*stages, "failing"]

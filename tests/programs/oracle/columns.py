@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tests.programs.oracle.calls import Refused
 from tests.programs.oracle.declared_types import Type
@@ -33,3 +34,10 @@ def columns_of(rows: Sequence[Any], kind: Type | None) -> pa.RecordBatch:
             for row in dicts
         ]
     )
+
+
+def kept_by(expression: pc.Expression, columns: pa.RecordBatch) -> list[bool]:
+    """Whether each row stays: those for which an expression is true, in Arrow's own reading."""
+    numbered = pa.Table.from_batches([columns]).append_column("#", [range(len(columns))])
+    stay = set(numbered.filter(expression).column("#").to_pylist())
+    return [i in stay for i in range(len(columns))]

@@ -7,9 +7,10 @@ from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tests.programs.oracle.calls import result_of, yielded
-from tests.programs.oracle.columns import columns_of, rows_of_columns
+from tests.programs.oracle.columns import columns_of, kept_by, rows_of_columns
 from tests.programs.oracle.declared_types import Type, applied
 from tests.programs.oracle.events import FIRST_MS, Event, Mark, Record
 from tests.programs.oracle.state import State
@@ -115,6 +116,8 @@ class Stream:
         return self._mapped(func, output_type, lambda row: yielded(call, row))
 
     def filter(self, func: Any) -> "Stream":
+        if isinstance(func, pc.Expression):
+            return self.filter_batches(partial(kept_by, func))
         call = func.filter if isinstance(func, FilterFunction) else func
 
         def kept(row: Any) -> list[Any]:
@@ -187,8 +190,12 @@ class Stream:
 
     # Per batch: the user's function sees one batch of all rows.
 
-    def map_batches(self, func: Any, output_type: Type | None = None) -> "Stream":
-        return self._batched(func, output_type, keeps_time=True)
+    def map_batches(
+        self, func: Any, output_type: Type | None = None, *, columns: list[str] | None = None
+    ) -> "Stream":
+        if columns is None:
+            return self._batched(func, output_type, keeps_time=True)
+        return self._batched(lambda b: func(b.select(columns)), output_type, keeps_time=True)
 
     def flat_map_batches(self, func: Any, output_type: Type | None = None) -> "Stream":
         return self._batched(func, output_type, keeps_time=False)
