@@ -1,11 +1,10 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run, or ``make lint``. ``timeless`` holds what waits as long as it takes (unit,
-database, simulation, programs, docs, pages in a browser), on two niced workers. ``processes`` and
-``spark`` run against real time, one test at a time each, and have the machine whenever they want
-it: they wait more than they compute. ``--fast`` runs unit, database and simulation alone, with
-fewer seeds and without what is marked ``whole``. With pytest options there is one ordinary run of
-what they ask for.
+database, simulation, programs, docs, pages in a browser), on two niced workers; ``processes`` runs
+against real time, one test at a time, and has the machine whenever it wants it. ``--fast`` runs
+unit, database and simulation alone, with fewer seeds and without what is marked ``whole``. With
+pytest options there is one ordinary run of what they ask for.
 
 Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``.
 Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the
@@ -81,12 +80,11 @@ LANES = (
     Lane(
         "processes",
         (
-            *("tests/e2e", "tests/process", "-p", "no:schemathesis"),
+            *("tests/e2e", "tests/process", "tests/spark", "-p", "no:schemathesis"),
             *("--ignore=tests/process/controlplane", "--ignore=tests/process/deploy"),
             *("--ignore=tests/process/cli", "--ignore=tests/process/deliveries"),
         ),
     ),
-    Lane("spark", ("tests/spark", "-p", "no:schemathesis")),
     TIMELESS,
 )
 

@@ -1,4 +1,4 @@
-"""Messages between driver and control plane on the network: checked, bounded, in five versions.
+"""Messages between driver and control plane on the network: checked, bounded, in six versions.
 
 ``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
 their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for
@@ -20,5 +20,6 @@ version difference from the one before
 4       Subtasks count bad records, and the time that their slot waited for a processor.
 5       Plans say whether a repeated error ends the job. Acknowledgements say when and where a
         snapshot became unaligned, and the bytes under way at outputs and of each input channel.
+6       Subtasks tell the memory of their slot's worker process.
 ======= ==========================================================================================
 """
