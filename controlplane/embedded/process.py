@@ -7,6 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Self, TypedDict
 
@@ -278,6 +279,26 @@ def end_process(process: psutil.Process, signals: Sequence[signal.Signals]) -> N
             time.sleep(POLL_S)
         if not is_alive(process):
             return
+
+
+def kill_session(leader: "subprocess.Popen[bytes]") -> None:
+    """Kill a child that leads a session, and all that it has started; none of them writes then.
+
+    Raises:
+        ServiceError: One of them still runs after ``KILL_TIMEOUT_S``.
+    """
+    os.killpg(leader.pid, signal.SIGKILL)
+    leader.wait()
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    wait_until(lambda: not _group_runs(leader.pid), deadline, f"the end of group {leader.pid}")
+
+
+def _group_runs(group: int) -> bool:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and is_alive(process):
+                return True
+    return False
 
 
 def is_alive(process: psutil.Process) -> bool:

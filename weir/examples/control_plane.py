@@ -121,13 +121,11 @@ class LocalControlPlane:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches only this process.
             )
-        deadline = time.monotonic() + START_S
-        while not access.exists():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                tail = log.read_text(errors="replace")[-4000:]
-                self._stop()
-                raise RuntimeError(f"the control plane did not come up:\n{tail}")
-            time.sleep(0.1)
+        try:
+            self._await(access, log)
+        except BaseException:  # Ctrl-C too: nothing else ends what has begun.
+            self._stop()
+            raise
         credentials = json.loads(access.read_text())
         self._client = Client(credentials["url"], credentials["token"])
         return self
@@ -139,6 +137,15 @@ class LocalControlPlane:
         traceback: TracebackType | None,
     ) -> None:
         self._stop()
+
+    def _await(self, access: Path, log: Path) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_S
+        while not access.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                tail = log.read_text(errors="replace")[-4000:]
+                raise RuntimeError(f"the control plane did not come up:\n{tail}")
+            time.sleep(0.1)
 
     def _stop(self) -> None:
         assert self._process is not None
