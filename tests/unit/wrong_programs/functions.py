@@ -264,10 +264,14 @@ class Lookup(MapFunction):
         self.db = sqlite3.connect(":memory:")
     def map(self, value):
         return self.db.execute("select 1").fetchone()
-env.from_collection([1]).map(Lookup()).print()
-env.execute()
+lookup = Lookup()
+env.from_collection([1]).map(lookup).print()
+try:
+    env.execute()
+finally:
+    lookup.db.close()
 """,
-        "the pipeline cannot be sent to the slots: 'Map' (pipeline.py:7) uses the field "
+        "the pipeline cannot be sent to the slots: 'Map' (pipeline.py:8) uses the field "
         "self.db, a sqlite3.Connection, which cannot be sent: create it in open(), not "
         "when the function is created",
     ),
