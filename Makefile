@@ -73,7 +73,7 @@ format: setup ## Format the code
 test: setup ## Lint and the whole test suite, side by side
 	$(BIN)/python -m tests $(PYTEST_ARGS)
 
-test-fast: setup ## Unit and database tests, 200 seeded jobs: what three minutes show
+test-fast: setup ## Unit and database tests, 200 seeded jobs: about four minutes
 	$(BIN)/python -m tests --fast
 
 PYTHONS ?= 3.11 3.12 3.13

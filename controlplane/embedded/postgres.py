@@ -26,7 +26,7 @@ from psycopg2 import sql
 from controlplane.embedded.process import (
     ProcessOptions,
     ServiceError,
-    kill_session,
+    kill_group,
     open_log,
     tail,
 )
@@ -168,7 +168,7 @@ class Postgres(Server):
                     code = process.wait(INITDB_TIMEOUT_S)
                 finally:
                     if process.poll() is None:
-                        kill_session(process)
+                        kill_group(process)
         finally:
             os.unlink(password_file)
         if code != 0:

@@ -281,8 +281,8 @@ def end_process(process: psutil.Process, signals: Sequence[signal.Signals]) -> N
             return
 
 
-def kill_session(leader: "subprocess.Popen[bytes]") -> None:
-    """Kill a child that leads a session, and all that it has started; none of them writes then.
+def kill_group(leader: "subprocess.Popen[bytes]") -> None:
+    """Kill a child that leads a process group, and the rest of it; none of them writes then.
 
     Raises:
         ServiceError: One of them still runs after ``KILL_TIMEOUT_S``.

@@ -78,13 +78,8 @@ def other_python(
                     "same: set PYSPARK_PYTHON, or spark.pyspark.python, to the path of a Python "
                     f"{met['driver']} that all workers have"
                 )
-    except (
-        OSError,
-        Py4JError,
-        AttributeError,
-        TypeError,
-    ):  # Spark has ended, or is another version.
-        pass
+    except (OSError, Py4JError, AttributeError, TypeError):
+        return ""  # Spark has ended, or is another version: the job's own time limits remain.
     return ""
 
 
