@@ -4,6 +4,7 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from frontend.about import views as about_pages
+from frontend.accounts import account_views, list_views
 from frontend.alerts import alert_views, rule_views, silence_views
 from frontend.attempts import views as recovery_pages
 from frontend.base import pages
@@ -57,6 +58,8 @@ urlpatterns = [
     *savepoint_pages.urlpatterns,
     *recovery_pages.urlpatterns,
     *about_pages.urlpatterns,
+    *account_views.urlpatterns,
+    *list_views.urlpatterns,
     *secret_pages.urlpatterns,
     *retention_pages.urlpatterns,
     *alert_views.urlpatterns,

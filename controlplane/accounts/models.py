@@ -1,4 +1,4 @@
-"""Users with a role, and tokens that act for them.
+"""Users with a role, tokens that act for them, and sessions of their logins.
 
 Roles are ordered: an operator may do all that a viewer may, an admin all that an operator may.
 """
@@ -6,9 +6,12 @@ Roles are ordered: an operator may do all that a viewer may, an admin all that a
 import hashlib
 import secrets
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import AbstractUser
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
+from django.utils.module_loading import import_string
 
 TOKEN_PREFIX = "weir_"
 
@@ -73,6 +76,21 @@ class Token(models.Model):
     def is_valid(self, now: datetime) -> bool:
         """Whether the token is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class Session(AbstractBaseSession):
+    """The session of a login; ``controlplane.accounts.sessions`` writes it."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sessions", null=True)
+    browser = models.CharField(max_length=200)  # The header User-Agent of the login.
+    began_at = models.DateTimeField()
+    used_at = models.DateTimeField()  # To the minute.
+
+    @classmethod
+    def get_session_store_class(cls) -> type[Any]:
+        """The engine of these sessions."""
+        engine: type[Any] = import_string("controlplane.accounts.sessions.SessionStore")
+        return engine
 
 
 def digest_of(secret: str) -> str:

@@ -90,6 +90,7 @@ def set_active(actor: User | None, user_id: int, is_active: bool) -> User:
         check_admin_left(user)
     user.is_active = is_active
     user.save(update_fields=["is_active"])
+    user.sessions.all().delete()
     record(
         actor,
         "user.open" if is_active else "user.close",
@@ -114,6 +115,7 @@ def set_password(actor: User | None, user_id: int, password: str | None = None) 
         _check_password(password, user)
     user.set_password(password)
     user.save(update_fields=["password"])
+    user.sessions.all().delete()
     record(actor, "user.set_password", _named(user))
     return password
 

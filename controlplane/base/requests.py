@@ -41,7 +41,7 @@ API_PREFIX = "/api/"
 UPLOADS_PATH = "/api/v1/uploads"
 SUBMIT_PATH = "/jobs/new"  # The page's form takes a script as well.
 # The beginnings of the paths whose POST requests hash a password.
-PASSWORD_PATHS = ("/login/", "/admin/", "/api/v1/users")
+PASSWORD_PATHS = ("/login/", "/admin/", "/api/v1/users", "/account/password", "/accounts/")
 STRANGERS_BYTES_MAX = 64 << 10  # A larger body is read only with a valid token or login.
 MULTIPART_BYTES_MAX = 64 << 10  # The parts of an upload's form beside the file.
 # Requested so often that their lines would be most of the log; failures are logged all the same.

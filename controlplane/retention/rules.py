@@ -13,12 +13,11 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
-from django.contrib.sessions.models import Session
 from django.db.models import Exists, Model, OuterRef, Q
 
 from checkpoints.models import Checkpoint, GateAlignment, Savepoint, SubtaskAck
 from checkpoints.retention import rows as checkpoint_rows
-from controlplane.accounts.models import Token
+from controlplane.accounts.models import Session, Token
 from controlplane.alerts.models import FIRING, Alert, Silence
 from controlplane.audit import chain
 from controlplane.audit.models import AuditEntry

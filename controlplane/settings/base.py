@@ -149,7 +149,6 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.postgres",
-    "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_filters",
     "drf_spectacular",
@@ -257,6 +256,9 @@ AUTH_PASSWORD_VALIDATORS = [
     },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+SESSION_ENGINE = "controlplane.accounts.sessions"
+SESSION_COOKIE_AGE = env.integer("WEIR_SESSION_DAYS", 14, least=1, most=365) * 86_400
+WEIR_SESSION_IDLE_MINUTES = env.integer("WEIR_SESSION_IDLE_MINUTES", 1_440, least=1)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"

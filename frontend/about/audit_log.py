@@ -79,6 +79,7 @@ ACTIONS: Mapping[str, str] = {
     "user.logout": "Logged out",
     "user.open": "Reopened the account",
     "user.set_password": "Set the password",
+    "user.end_sessions": "Ended logins",
     "user.set_role": "Changed the role",
 }
 

@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from django.urls import path, reverse
 from django.views.decorators.cache import never_cache
 
-from controlplane.accounts import login
+from controlplane.accounts import login, sessions
 from controlplane.accounts.login import TooManyAttempts
 from controlplane.accounts.models import Role
 from frontend.base.access import may
@@ -60,6 +60,7 @@ class LoginPage(auth_views.LoginView):
         """Begin the session."""
         response = super().form_valid(form)
         login.note_login(form.get_user())
+        sessions.note_login(self.request)
         return response
 
 

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
-from django.contrib.sessions.models import Session
 from django.db import connection, models, transaction
 from django.db.models import Model
 from django.test import Client
 from pytest_django.fixtures import Settings
 
 from checkpoints.models import Checkpoint, Savepoint
-from controlplane.accounts.models import Role, Token
+from controlplane.accounts.models import Role, Session, Token
 from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from controlplane.base.ticks import Budget
@@ -141,7 +140,9 @@ def make(kind: str, at: datetime) -> Model:
             LogEntry.objects.update(action_time=at)
             return row
         case "sessions":
-            return Session.objects.create(session_key=f"k{at}", session_data="", expire_date=at)
+            return Session.objects.create(
+                session_key=f"k{at}", began_at=at, used_at=at, expire_date=at
+            )
         case "tokens":
             return factories.token(user, "secret", expires_at=at)
     raise AssertionError(f"how is a row of {kind} made?")

@@ -107,7 +107,7 @@ def test_role_suffices_for_the_loss_of_a_running_job() -> None:
         "UPDATE accounts_user SET username = 'x'",
         "INSERT INTO accounts_user (username) VALUES ('x')",
         "SELECT * FROM accounts_token",
-        "SELECT * FROM django_session",
+        "SELECT * FROM accounts_session",
         "SELECT actor_name FROM audit_auditentry",
         "DELETE FROM audit_auditentry",
         "CREATE TABLE x ()",
