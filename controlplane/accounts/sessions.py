@@ -5,7 +5,8 @@ login however much it is used. A request and the event stream of an open page ar
 noted once a minute. Django ends a session also when its account's password changes.
 
 This is Django's database engine with columns of its own, as its documentation describes (sessions,
-"Extending database-backed session engines").
+"Extending database-backed session engines"). Like Django's own check of a session's end it goes by
+the web process's clock: the database's would cost a query for each request.
 """
 
 from collections.abc import Iterable
@@ -17,10 +18,10 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from django.db import transaction
 from django.http import HttpRequest
+from django.utils import timezone
 
 from controlplane.accounts.models import Session, User, digest_of
 from controlplane.audit.models import record
-from controlplane.base import clock
 
 NOTED_AFTER = timedelta(minutes=1)
 BROWSER_LENGTH_MAX = 200
@@ -39,7 +40,7 @@ class SessionStore(DatabaseStore):
 
     def create_model_instance(self, data: dict[str, Any]) -> Session:
         """The row of this session, used now."""
-        now = clock.now()
+        now = timezone.now()
         began = datetime.fromisoformat(data.setdefault(_BEGAN, now.isoformat()))
         row = super().create_model_instance(data)
         assert isinstance(row, Session)
@@ -50,7 +51,7 @@ class SessionStore(DatabaseStore):
 
     def _get_session_from_db(self) -> Session | None:
         row: Session | None = super()._get_session_from_db()  # type: ignore[misc]  # Not in the stubs.
-        now = clock.now()
+        now = timezone.now()
         if row is not None and now - row.used_at >= NOTED_AFTER:
             end = _end(row.began_at, now)
             Session.objects.filter(pk=row.pk).update(used_at=now, expire_date=end)
@@ -59,13 +60,13 @@ class SessionStore(DatabaseStore):
 
 def note_login(request: HttpRequest) -> None:
     """Begin the session of a login: its time counts from now, and the list shows its browser."""
-    request.session[_BEGAN] = clock.now().isoformat()
+    request.session[_BEGAN] = timezone.now().isoformat()
     request.session[_BROWSER] = request.headers.get("User-Agent", "")[:BROWSER_LENGTH_MAX]
 
 
 def sessions_of(user: User) -> list[Session]:
     """The sessions of an account that have not ended, the last used one first."""
-    rows = Session.objects.filter(user=user, expire_date__gt=clock.now())
+    rows = Session.objects.filter(user=user, expire_date__gt=timezone.now())
     return list(rows.defer("session_data").order_by("-used_at", "session_key"))
 
 

@@ -100,6 +100,9 @@ def seeded(directory: Path, by: User) -> list[Shown]:
     record(by, "job.cancel", f"job/{finished.pk}", after={"desired": "canceled"})
     record(by, "savepoint.take", f"job/{running.pk}", after={"name": savepoint.name})
     record(None, "job.restart", f"job/{running.pk}", after={"attempt": 2})
+    factories.token(
+        by, "weir_4f1c", "viewer", name="wallboard", expires_at=clock.now() + timedelta(days=60)
+    )
     for name in ("EXCHANGE_TOKEN", "WAREHOUSE_PASSWORD"):
         secrets.store(by, name, "correct horse battery staple")
     Job.objects.filter(pk=fork.pk).update(options={**fork.options, "secrets": ["EXCHANGE_TOKEN"]})
