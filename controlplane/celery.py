@@ -14,6 +14,7 @@ from typing import Any
 from celery import Celery, Task, bootsteps, signals
 from celery.worker import state as worker_state
 from django.conf import settings
+from django.db import close_old_connections
 from kombu.entity import Queue
 
 from controlplane.base import logs, watchdog
@@ -96,7 +97,23 @@ app.conf.beat_schedule = {
         "options": _expires,
     },
 }
+# Celery's part for Django would close the database's connection before and after each task.
+app.conf["CELERY_DB_REUSE_MAX"] = sys.maxsize
 app.autodiscover_tasks()
+
+# Connections -------------------------------------------------------------------------------------
+
+
+@signals.task_prerun.connect
+@signals.task_postrun.connect
+def _close_broken_connections(task: Task, **_: Any) -> None:
+    """Close the connection of this thread if it broke, and have the next query check the rest.
+
+    One that broke while idle is replaced, and one that broke in the task is not kept.
+    """
+    if not task.request.is_eager:  # It runs in its caller's transaction.
+        close_old_connections()
+
 
 # Processes ---------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from redis import Redis as Client
 
 from controlplane.audit.models import AuditEntry
@@ -21,7 +23,7 @@ from controlplane.embedded.redis import Redis
 from controlplane.retention.models import Tally
 from jobs.models import JobException
 from tests import factories
-from tests.process.controlplane.said import say
+from tests.process.controlplane.said import connect, say
 from tests.services import database_url
 from tests.waiting import TIMEOUT_S, wait_until
 
@@ -70,6 +72,13 @@ def lines(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text if line.startswith("{")]
 
 
+def backend_of_next_task(log: Path, seen: int) -> int:
+    """The process of PostgreSQL that served a task, after ``seen`` earlier ones."""
+    connect.delay()
+    wait_until(lambda: log.read_text().count("backend ") > seen, f"the task has run; see {log}")
+    return int(re.findall(r"backend (\d+)", log.read_text())[-1])
+
+
 @pytest.mark.django_db(transaction=True)
 def test_what_a_task_logs_says_on_whose_behalf_and_ticks_are_noted(
     redis: Redis, tmp_path: Path
@@ -85,7 +94,14 @@ def test_what_a_task_logs_says_on_whose_behalf_and_ticks_are_noted(
             f"the tick is noted; see {log}",
         )
         assert ticks.ages_s(client)["jobs.tasks.tick"] is None
-    (line,) = [line for line in lines(log) if line["logger"] == "tests.said"]
+        # Tasks share one connection to the database, until it breaks.
+        first = backend_of_next_task(log, seen=0)
+        assert backend_of_next_task(log, seen=1) == first
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [first])
+            assert cursor.fetchone() == (True,)
+        assert backend_of_next_task(log, seen=2) != first
+    line = next(line for line in lines(log) if line["logger"] == "tests.said")
     expected = {
         "level": "INFO",
         "message": "said this",
