@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
 T = TypeVar("T")
@@ -103,6 +104,23 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
 def words(name: str, default: str = "") -> list[str]:
     """A list, separated by commas."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def database(name: str, default: str | None = None) -> dj_database_url.DBConfig:
+    """The PostgreSQL that a URL names, for Django's settings: connections are kept and checked.
+
+    Raises:
+        ImproperlyConfigured: It is no such URL; the message does not show it, for its password.
+    """
+    expected = f"{name} is no URL of PostgreSQL; give postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+    given = text(name, default)
+    try:
+        config = dj_database_url.parse(given, conn_max_age=None, conn_health_checks=True)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{expected}, with special characters quoted") from error
+    if not str(config["ENGINE"]).endswith(".postgresql") or not config["NAME"]:
+        raise ImproperlyConfigured(expected)
+    return config
 
 
 def parsed(name: str, default: str, parse: Callable[[str], T]) -> T:

@@ -208,11 +208,7 @@ TEMPLATES = [
 # for a lock ends with an error, after which the caller retries, and an idle open transaction is
 # ended, because a job's row lock holds up all other work on that job.
 DATABASES: dict[str, dj_database_url.DBConfig] = {
-    "default": dj_database_url.parse(
-        env.text("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir"),
-        conn_max_age=None,
-        conn_health_checks=True,
-    )
+    "default": env.database("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir")
     | {
         "OPTIONS": {
             "connect_timeout": 5,

@@ -140,3 +140,23 @@ def test_a_word_that_is_no_choice_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(NAME, "ssl")
     with pytest.raises(ImproperlyConfigured, match=f"{NAME}='ssl' is none of tls, none"):
         env.choice(NAME, "tls", ("tls", "none"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "nonsense", "mysql://u:hunter2@h/d", "postgres://u:hunter2@h:port/d", "postgres://h/"],
+)
+def test_a_url_of_no_database_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv(NAME, given)
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME} is no URL of PostgreSQL; give") as told:
+        env.database(NAME, "postgres://weir@127.0.0.1/weir")
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_database_is_read_with_connections_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "postgres://u:p%40ss@h:5433/d")
+    read = env.database(NAME)
+    assert (read["HOST"], read["PORT"], read["NAME"], read["PASSWORD"]) == ("h", 5433, "d", "p@ss")
+    assert read["CONN_MAX_AGE"] is None
