@@ -64,7 +64,7 @@ CHECKPOINT: Mapping[CheckpointStatus, Label] = {
     CheckpointStatus.ABORTED: Label(
         "Aborted",
         "idle",
-        "Ended as planned before it completed: no failure. It cannot be restored.",
+        "It ended before it completed, and nothing failed. It cannot be restored.",
     ),
     CheckpointStatus.SUBSUMED: Label(
         "Completed, subsumed", "done", "It completed; a newer checkpoint subsumed it."

@@ -199,8 +199,12 @@ def history(
                     "y0": 0,
                     "y1": 1,
                     "layer": "below",
-                    "fillcolor": "var(--bad-back)",
-                    "line": {"color": "var(--bad)", "width": 1, "dash": "dot"},
+                    "fillcolor": "var(--idle-back)" if down.is_planned else "var(--bad-back)",
+                    "line": {
+                        "color": "var(--quiet)" if down.is_planned else "var(--bad)",
+                        "width": 1,
+                        "dash": "dot",
+                    },
                 }
                 for down in downs
             ],

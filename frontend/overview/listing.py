@@ -20,10 +20,10 @@ from controlplane.base.formatting import (
     moment,
     number,
     plural,
-    rough_duration,
     size,
 )
 from frontend.base import status
+from frontend.base.up_time import UpTime, first_ran, running_since
 from frontend.overview import queries, sparkline
 from frontend.overview.filters import Group, Wanted
 from frontend.overview.queries import BackPressure, Urgency
@@ -83,7 +83,7 @@ def job_list(jobs: "Page[ListedJob]", wanted: Wanted = EVERYTHING) -> Json:
         job.pk: _job(
             job,
             completed.get(job.completed_id) if job.completed_id else None,
-            points.get(job.pk, [])[:SETTLED_CONSIDERED],
+            [one for one in points.get(job.pk, []) if not one.is_aborted][:SETTLED_CONSIDERED],
             failures.get(job.pk, 0),
         )
         | {
@@ -177,6 +177,8 @@ def _job(
         completed=completed,
         settled=settled,
     )
+    running_at = running_since(job.attempt_running_at, job.attempt_ended_at)
+    up = UpTime(job.ended_up_time, None if job.is_over else running_at)
     return {
         "id": job.pk,
         "name": job.name,
@@ -186,10 +188,9 @@ def _job(
         "attempt": number(job.attempt_number),
         "attempt_state": "none" if job.attempt_number is None else "some",
         "uptime": {
-            "since": iso(job.started_at),
-            "until": iso(job.ended_at),
-            "text": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
-            "started": moment(job.started_at),
+            "since": iso(up.since),
+            "text": up.text(now),
+            "started": first_ran(job.started_at),
             "state": "some" if job.started_at else "none",
         },
         "checkpoints_url": reverse("job-checkpoints", args=[job.pk]),

@@ -16,11 +16,11 @@ const connection = new Connection(
     "Jobs keep running, but take no checkpoints until the control plane is back.",
 );
 
-/** Bars and crosses, as the server drew them. */
+/** Bars, crosses and dashes, as the server drew them. */
 function drawSparklines(jobs) {
   const rows = new Map([...page.querySelectorAll("tbody[data-item]")].map((row) => [row.dataset.item, row]));
   for (const { id, spark } of jobs) {
-    for (const name of ["bars", "failed"]) {
+    for (const name of ["bars", "failed", "aborted"]) {
       const path = rows.get(id)?.querySelector(`.spark .${name}`);
       if (path && path.getAttribute("d") !== spark[name]) path.setAttribute("d", spark[name]);
     }

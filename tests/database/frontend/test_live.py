@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from checkpoints.models import Checkpoint
@@ -15,6 +16,7 @@ from jobs import services
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests import factories
 from tests.database.frontend import flights, rows_graph
+from tests.database.frontend.reading import words
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 pytestmark = pytest.mark.django_db
@@ -153,6 +155,45 @@ def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
     assert value["attention"] == []  # The cause says it.
     assert value["actions"]["checkpoint"]
     assert not value["actions"]["restart"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (JobStatus.CANCELED, "cancel", "Cancelled by ada"),
+        (JobStatus.FINISHED, "stop", "Stopped with a savepoint by ada"),
+        (JobStatus.FINISHED, "checkpoint", "Finished: its sources ended"),
+    ],
+)
+def test_a_job_that_ended_as_planned_opens_with_that_and_without_a_verdict(
+    operator: Client, status: JobStatus, kind: str, said: str
+) -> None:
+    job = flights.running()
+    factories.checkpoint(job, 1, status=CheckpointStatus.FAILED)
+    aborted = factories.checkpoint(
+        job, 2, status=CheckpointStatus.ABORTED, reason="job_canceled", acknowledged_count=3
+    )
+    factories.acknowledge_chain(aborted, "flights", 0)
+    assert shot(job)["verdict"] is not None
+    factories.operation(job, factories.user(name="ada"), kind, "succeeded")
+    Job.objects.filter(pk=job.pk).update(status=status, ended_at=clock.now())
+    value = shot(job)
+    assert value["ended"]["text"] == said
+    assert (value["verdict"], value["judged"], value["attention"]) == (None, None, [])
+    assert (value["progress"]["ended"], value["progress"]["why"]) == (
+        "Aborted",
+        "the job was cancelled",
+    )
+    page = words(operator.get(f"/jobs/{job.pk}/"))
+    assert f"{said} , " in page
+    assert "Aborted : the job was cancelled" in page
+    whole = words(operator.get(f"/jobs/{job.pk}/checkpoints/{aborted.number}/"))
+    assert "acknowledged before the checkpoint was aborted" in whole
+    # A failure opens with its cause instead.
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.FAILED, cause="OSError: full")
+    value = shot(job)
+    assert value["ended"] is None
+    assert value["cause"]["headline"] == "OSError: full"
 
 
 def test_the_memory_of_the_slots_is_told_with_the_largest() -> None:
