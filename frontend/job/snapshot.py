@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.urls import reverse
 
 from checkpoints.conditions import facts as condition_facts
 from checkpoints.conditions.judge import ConditionKind, list_conditions
 from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import Checkpoint
+from controlplane.base import server_losses
 from controlplane.base.formatting import (
     NOTHING,
     age,
@@ -98,6 +100,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         completed=completed,
         settled=settled,
         due_at=coordinator.due_at if coordinator else None,
+        is_redis_away=server_losses.is_redis_away(settings.REDIS_URL),
     )
     ended = _ended(job, operations)
     # A planned end is no reason for a verdict, whatever the last checkpoint was.

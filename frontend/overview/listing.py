@@ -9,8 +9,9 @@ from django.core.paginator import Page, Paginator
 from django.urls import reverse
 
 from checkpoints.conditions import facts as condition_facts
-from checkpoints.conditions.judge import list_conditions
+from checkpoints.conditions.judge import REDIS_AWAY, list_conditions
 from checkpoints.models import Checkpoint
+from controlplane.base import server_losses
 from controlplane.base.formatting import (
     NOTHING,
     age,
@@ -100,6 +101,7 @@ def job_list(jobs: "Page[ListedJob]", wanted: Wanted = EVERYTHING) -> Json:
         "now": iso(rows[0].now) if rows else None,
         "groups": _groups(wanted),
         "shown": _shown(jobs, wanted),
+        "away": REDIS_AWAY if server_losses.is_redis_away(settings.REDIS_URL) else "",
         "is_empty": "" if rows else "no job",
     }
 

@@ -11,9 +11,8 @@ const EVERY_MS = 3_000;
 const page = document.getElementById("jobs");
 const connection = new Connection(
   document.getElementById("connection"),
-  (since) =>
-    `No connection to the control plane since ${since}; this page shows the state at that time. ` +
-    "Jobs keep running, but take no checkpoints until the control plane is back.",
+  "this page shows the state at that time. Jobs keep running, but take no checkpoints until the " +
+    "connection is back.",
 );
 
 /** Bars, crosses and dashes, as the server drew them. */

@@ -2,16 +2,18 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from checkpoints.models import Checkpoint
 from checkpoints.operations import savepoints
-from controlplane.base import clock
+from controlplane.base import clock, server_losses
 from controlplane.base.formatting import iso
 from frontend.base import verdict_cache
 from frontend.job import queries, snapshot
+from frontend.overview import listing
 from jobs import services
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests import factories
@@ -143,6 +145,33 @@ def test_a_silent_driver_is_shown_as_silent() -> None:
     assert value["driver"]["status"]["text"] == "Silent"
     assert value["driver"]["heard_ago"] == "20 s ago"
     assert "exactly-once sinks commit nothing" in value["attention"][0]["text"]
+
+
+def test_a_silence_across_a_loss_of_the_database_is_not_the_driver_s() -> None:
+    job = flights.running(interval_ms=None)
+    Driver.objects.filter(job=job).update(heard_at=clock.now() - timedelta(seconds=20))
+    try:
+        server_losses.note_database_error(OperationalError("the server closed the connection"))
+        value = shot(job)
+    finally:
+        server_losses.forget()
+    assert (value["driver"]["status"]["text"], value["attention"]) == ("Running", [])
+    assert shot(job)["driver"]["status"]["text"] == "Silent"
+
+
+def test_redis_is_named_while_it_cannot_be_reached(settings: Settings) -> None:
+    job = flights.running(interval_ms=None)
+    settings.REDIS_URL = "redis://127.0.0.1:9/7"
+    server_losses.note_redis(settings.REDIS_URL, is_away=True)
+    try:
+        (told,) = shot(job)["attention"]
+        assert told["text"].startswith("Redis cannot be reached, so the control plane's workers")
+        assert listing.job_list(listing.page())["away"] == told["text"]
+        server_losses.note_redis(settings.REDIS_URL, is_away=False)
+        assert shot(job)["attention"] == []
+        assert listing.job_list(listing.page())["away"] == ""
+    finally:
+        server_losses.forget()
 
 
 def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
