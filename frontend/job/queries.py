@@ -13,6 +13,7 @@ from django.db.models import (
     BigIntegerField,
     BooleanField,
     Count,
+    Exists,
     ExpressionWrapper,
     F,
     FloatField,
@@ -153,9 +154,10 @@ def newest_driver(job_id: str) -> Driver | None:
 
 
 class WorkerColumns(TypedDict):
-    """The worker processes of an attempt whose memory is known, the largest first."""
+    """The further columns of an attempt: its workers whose memory is known, the largest first."""
 
     memory: list[dict[str, int]]  # Each with ``slot`` and ``bytes``.
+    is_first: bool  # Of its driver.
 
 
 def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, WorkerColumns] | None":
@@ -163,7 +165,10 @@ def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, WorkerColumns] | No
     known = Worker.objects.filter(attempt=OuterRef("pk"), memory_bytes__isnull=False)
     largest_first = known.order_by("-memory_bytes", "slot_index")
     each = largest_first.values(json=JSONObject(slot="slot_index", bytes="memory_bytes"))
-    attempts = Attempt.objects.filter(job=job_id).annotate(memory=ArraySubquery(each))
+    earlier = Attempt.objects.filter(driver=OuterRef("driver"), number__lt=OuterRef("number"))
+    attempts = Attempt.objects.filter(job=job_id).annotate(
+        memory=ArraySubquery(each), is_first=~Exists(earlier)
+    )
     return attempts.order_by("-number").first()
 
 

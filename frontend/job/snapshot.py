@@ -34,7 +34,7 @@ from frontend.base import in_flight, status, verdict_cache
 from frontend.base.texts import has_more, headline, tail
 from frontend.base.up_time import UpTime, first_ran, running_since
 from frontend.graph import picture, state
-from frontend.job import queries
+from frontend.job import queries, relaunch
 from frontend.operations import results
 from jobs.models import (
     Attempt,
@@ -120,6 +120,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
             one for one in list_conditions(facts) if not (job.cause and one.kind in _TELL_CAUSE)
         ),
         "uptime": _uptime(job, attempt, now),
+        "relaunch": _relaunch(job, driver, attempt, chains, now),
         "attempt": _attempt(attempt, is_over=job.is_over),
         "subtasks": _subtasks(job, chains),
         "driver": _driver(driver, now, is_silent=facts.silent_ms is not None),
@@ -413,6 +414,24 @@ def _memory(attempt: "WithAnnotations[Attempt, queries.WorkerColumns]") -> str:
     if not others:
         return said
     return f"{said}, at most {size(largest['bytes'])} in slot {largest['slot']}"
+
+
+def _relaunch(
+    job: Job,
+    driver: Driver | None,
+    attempt: "WithAnnotations[Attempt, queries.WorkerColumns] | None",
+    chains: dict[str, state.ChainSubtasks],
+    now: datetime,
+) -> list[Json]:
+    return relaunch.relaunch_steps(
+        job,
+        driver,
+        attempt,
+        is_first=attempt is None or attempt.is_first,
+        running=sum(chain.running for chain in chains.values()),
+        total=sum(chain.total for chain in chains.values()),
+        now=now,
+    )
 
 
 def _subtasks(job: Job, chains: dict[str, state.ChainSubtasks]) -> str:
