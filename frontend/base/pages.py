@@ -43,6 +43,12 @@ TABS = (
 )
 
 
+def crumb(job: Job, tab: str) -> dict[str, str]:
+    """The way back to one of a job's pages, by the URL name of its tab."""
+    text = next(known.text for known in TABS if known.name == tab)
+    return {"text": text, "url": reverse(tab, args=[job.pk])}
+
+
 def job_or_404(job_id: str) -> Job:
     """The job without its large columns.
 

@@ -283,6 +283,12 @@ def test_browser_and_server_write_times_alike(window: Window) -> None:
         [value for value, _ in ROUGH],
     )
     assert written == [words for _, words in ROUGH]
+    local = """
+        async (text) => (await import("/static/frontend/format.js")).inLocalTime(text)
+        """  # Five and a half hours ahead.
+    text = "hourly-1 stuck in one call since 2026-11-25 20:45:09 UTC; 2 s ago"
+    said = "hourly-1 stuck in one call since 2026-11-26 02:15:09; 2 s ago"
+    assert window.evaluate(local, text) == said
 
 
 SPLIT = ("split", "now", "then")

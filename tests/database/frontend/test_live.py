@@ -106,6 +106,24 @@ def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> N
     assert (operation["result"], operation["deadline_at"]) == ("checkpoint 1", "")
 
 
+def test_the_subtask_that_was_last_is_kept_with_its_own_phases() -> None:
+    job = flights.running()
+    savepoints.request_checkpoint(None, job.pk)
+    for chain, arrived_ms in (("flights", ()), ("hourly", (90.0, 0.0)), ("totals", (5.0, 0.0))):
+        for index in (0, 1):
+            ack = flights.chain_acknowledged(1, chain, index, arrived_ms=arrived_ms)
+            flights.drive(job, ack)
+    row = job.checkpoints.get()
+    last = row.acks.filter(operator="hourly", index=0).get()
+    assert row.last_subtask == {
+        "subtask": "hourly-0",
+        "start_delay_ms": last.start_delay_ms,
+        "alignment_ms": 90.0,
+        "sync_ms": last.sync_ms,
+        "async_ms": last.async_ms,
+    }
+
+
 def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
     job = flights.running()
     failed = factories.checkpoint(
@@ -412,9 +430,12 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
     rows_graph.measured(job, "flights", busy=0.4, back_pressured=0.5)
     by_chain = chains(shot(job))
     assert by_chain["hourly"]["records"] == "in 8.0k/s"  # It has no reader downstream.
-    assert by_chain["hourly"]["load"] == "busy 38% · hourly-3 90%"
+    assert by_chain["hourly"]["load"] == "subtask 3 busy 90% · mean 38%"
+    assert (by_chain["hourly"]["busiest"], by_chain["hourly"]["busy"]) == (0.9, 0.375)
+    assert by_chain["hourly"]["rest"] == "idle 63%"
     assert by_chain["flights"]["records"] == "in 40.0k/s · out 4.0k/s"
-    assert by_chain["flights"]["load"] == "busy 40% · back-pressured 50%"
+    assert by_chain["flights"]["load"] == "subtask 0 busy 40% · mean 40%"
+    assert by_chain["flights"]["rest"] == "back-pressured 50%"
     assert by_chain["totals"]["records"] == "no recent measurement"
     Subtask.objects.update(updated_at=clock.now() - timedelta(minutes=1))
     assert chains(shot(job))["flights"]["records"] == "no recent measurement"
@@ -424,13 +445,14 @@ def test_a_slot_without_a_processor_is_shown_with_its_share() -> None:
     job = flights.running(parallelism=4)
     rows_graph.measured(job, "hourly", busy=0.4, back_pressured=0.5, cpu_wait=0.1)
     hourly = chains(shot(job))["hourly"]
-    assert hourly["load"] == "busy 40% · back-pressured 50%"
+    assert hourly["rest"] == "back-pressured 50%"
     assert hourly["load_title"].endswith(
         ". Slot 0 is ready to run and has no processor for 10% of the time"
     )
     rows_graph.measured(job, "hourly", busy=0.8, cpu_wait=0.62, index=3)
     hourly = chains(shot(job))["hourly"]
-    assert hourly["load"] == "busy 50% · waits for CPU 62%"
+    assert hourly["load"] == "subtask 3 busy 80% · mean 50%"
+    assert hourly["rest"] == "waits for CPU 62%"
     assert hourly["load_title"].endswith(
         ". Slot 3 is ready to run and has no processor for 62% of the time"
     )
@@ -443,7 +465,7 @@ def test_measurements_of_an_earlier_version_have_no_wait_for_a_processor() -> No
         del subtask.rates["cpu_wait"]
         subtask.save()
     hourly = chains(shot(job))["hourly"]
-    assert hourly["load"] == "busy 40%"
+    assert hourly["rest"] == "idle 60%"
     assert "processor" not in hourly["load_title"]
 
 

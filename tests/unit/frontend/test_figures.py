@@ -34,6 +34,13 @@ def checkpoint(number: int, **columns: Any) -> Checkpoint:
             "alignment_ms": 100,
             "sync_ms": 2.5,
             "async_ms": 80,
+            "last_subtask": {
+                "subtask": "hourly-1",
+                "start_delay_ms": 5,
+                "alignment_ms": 100,
+                "sync_ms": 2.5,
+                "async_ms": 80,
+            },
             "state_bytes": 1_000,
             "written_bytes": 400,
             "subtask_count": 18,
@@ -93,7 +100,9 @@ def second(number: float) -> str:
 
 
 def test_history_stacks_the_phases_in_their_order_in_seconds_over_time() -> None:
-    figure = history([checkpoint(2, async_ms=90), checkpoint(1)])
+    slower = checkpoint(2)
+    slower.last_subtask["async_ms"] = 90
+    figure = history([slower, checkpoint(1)])
     bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
     times = [second(1), second(2)]
     assert [(bar["name"], bar["x"], bar["y"]) for bar in bars] == [
@@ -107,6 +116,32 @@ def test_history_stacks_the_phases_in_their_order_in_seconds_over_time() -> None
     assert traces(figure)["End to end"]["y"] == [0.2, 0.2]
     assert traces(figure)["State size"]["y"] == [1_000, 1_000]
     assert is_valid(figure)
+
+
+def test_no_bar_is_higher_than_the_checkpoint_took_and_no_phase_of_another_subtask_is_in_it() -> (
+    None
+):
+    """The longest start delay was another subtask's; the clock of the last one goes ahead."""
+    row = checkpoint(1, start_delay_ms=150, duration_ms=90)
+    by_name = traces(history([row]))
+    heights = [by_name[name]["y"][0] for _, name, _ in figures.PHASES]
+    assert heights == pytest.approx([0.005, 0.085, 0, 0])
+    assert sum(heights) == pytest.approx(by_name["End to end"]["y"][0])
+    assert "of %{customdata[3]}" in by_name["Alignment"]["hovertemplate"]
+    assert by_name["Alignment"]["customdata"][0][3] == "hourly-1"
+
+
+def test_where_the_phases_of_the_last_subtask_are_not_kept_the_bar_says_so() -> None:
+    figure = history([checkpoint(1, last_subtask=None), checkpoint(2)])
+    by_name = traces(figure)
+    assert (by_name["Phases not kept"]["x"], by_name["Phases not kept"]["y"]) == (
+        [second(1)],
+        [0.2],
+    )
+    assert by_name["Alignment"]["x"] == [second(2)]
+    assert is_valid(figure)
+    nothing = history([checkpoint(1, last_subtask=None, status=CheckpointStatus.FAILED)])
+    assert [trace["type"] for trace in nothing["data"]] == ["scatter"]  # None acknowledged.
 
 
 def test_every_mark_of_a_checkpoint_leads_to_its_page() -> None:
@@ -287,6 +322,13 @@ def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
     assert by_name["Until the barrier arrived"]["x"] == [0, 0.03, 0.012, 0]
     assert by_name["Blocked"]["x"] == [0.03, 0, 0, 0.012]
     assert is_valid(figure)
+
+
+@pytest.mark.parametrize(("arrived_ms", "is_wide"), [(0.03, False), (9, False), (30, True)])
+def test_an_alignment_of_microseconds_is_no_wide_bar(arrived_ms: float, is_wide: bool) -> None:
+    figure = figures.alignment(aligned([gate(arrived_ms=[0, arrived_ms])]))
+    assert figure["layout"]["xaxis"].get("range") == (None if is_wide else [0, 0.01])
+    assert figures.heat_scale(arrived_ms / 1_000, "x")["zmax"] == max(0.01, arrived_ms / 1_000)
 
 
 def test_a_subtask_with_two_inputs_names_them() -> None:

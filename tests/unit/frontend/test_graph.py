@@ -422,7 +422,7 @@ def test_a_watermark_says_how_far_it_is_behind() -> None:
         return graph_state.ChainSubtasks(2, 2, frozenset(), watermark_ms=reached)
 
     shown = state(line("a", "b"), chains={"a": at(2), "b": at(65)})
-    assert shown["chains"][1]["watermark"] == "watermark 2026-02-28 23:58:55"
+    assert shown["chains"][1]["watermark"] == "watermark 2026-02-28 23:58:55 UTC"
     assert shown["chains"][1]["watermark_title"].endswith(
         "; 1 min 03 s behind the furthest operator, 1 min 05 s behind the clock"
     )
