@@ -22,7 +22,7 @@ def test_the_newest_is_at_the_right_and_each_tenfold_duration_one_step_higher() 
     assert places == (
         WIDTH - STEP / 2, WIDTH - 1.5 * STEP, WIDTH - 2.5 * STEP, WIDTH - 3.5 * STEP
     )  # fmt: skip
-    assert heights == pytest.approx((10.4, 7.3, 15.6, 5.2))
+    assert heights == pytest.approx((13, 9.1, 19.5, 6.5))
     assert paths["failed"] == paths["aborted"] == ""
 
 
