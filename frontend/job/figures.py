@@ -8,7 +8,7 @@ zone. Axes are in seconds or in bytes, with Plotly's SI prefixes.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import LAST_PHASES, Checkpoint
@@ -103,18 +103,18 @@ def history(
         """The values of the hover text, and last the address behind a click."""
         return [f"{row.number:,}", iso(row.triggered_at) or "", *texts, address(row.number)]
 
-    phases = [(row, phases_of(row)) for row in rows]
-    known = [(row, each) for row, each in phases if each is not None]
+    lasts = [(row, last_subtask(row)) for row in rows]
+    known = [(row, last) for row, last in lasts if last is not None]
     bars = [
         {
             "type": "bar",
             "name": name,
             "x": [iso(row.triggered_at) for row, _ in known],
-            "y": [each[column] / 1_000 for _, each in known],
+            "y": [last.phases_ms[column] / 1_000 for _, last in known],
             "width": width_ms,
             "customdata": [
-                about(row, duration(each[column]), plain(row.last_subtask["subtask"]))
-                for row, each in known
+                about(row, duration(last.phases_ms[column]), plain(last.name))
+                for row, last in known
             ],
             "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
             f"{name} of %{{customdata[3]}}: %{{customdata[2]}}<extra></extra>",
@@ -123,7 +123,7 @@ def history(
         for column, name, color in PHASES
         if known
     ]
-    unknown = [row for row, each in phases if each is None and row.status not in UNCOMPLETED]
+    unknown = [row for row, last in lasts if last is None and row.status not in UNCOMPLETED]
     if unknown:
         bars.append(
             {
@@ -252,10 +252,18 @@ def history(
     }
 
 
-def phases_of(row: Checkpoint) -> dict[str, float] | None:
-    """The phases of the subtask that was last, cut at the end of the checkpoint.
+class LastSubtask(NamedTuple):
+    """The subtask that a checkpoint took longest for."""
 
-    Clocks of hosts differ: their sum may be longer. None: they are not known. Units: milliseconds.
+    name: str
+    phases_ms: dict[str, float]  # By the names of ``PHASES``, within the checkpoint's duration.
+
+
+def last_subtask(row: Checkpoint) -> LastSubtask | None:
+    """The last subtask with its phases, cut at the end of the checkpoint; None: it is not known.
+
+    Clocks of hosts differ, and an unaligned snapshot is written while it aligns: the sum of its
+    phases may exceed the duration.
     """
     if row.last_subtask is None:
         return None
@@ -264,7 +272,7 @@ def phases_of(row: Checkpoint) -> dict[str, float] | None:
     for name in LAST_PHASES:
         phases[name] = min(float(row.last_subtask[name]), left)
         left -= phases[name]
-    return phases
+    return LastSubtask(row.last_subtask["subtask"], phases)
 
 
 _STATE_AXIS = {

@@ -125,8 +125,8 @@ def _as_json(phases: Sequence[_Phase], current: int, now: datetime) -> list[Json
         is_current = state is StepState.CURRENT
         took = milliseconds_between(phase.since, now) if is_current else None
         steps.append(
-            Step(phase.text, state).as_json()
-            | {
+            {
+                **Step(phase.text, state).as_json(),
                 "key": str(at),
                 "since": iso(phase.since) if is_current else None,
                 "took_ago": "" if took is None else rough_duration(took),

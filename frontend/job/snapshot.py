@@ -103,7 +103,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         is_redis_away=server_losses.is_redis_away(settings.REDIS_URL),
     )
     ended = _ended(job, operations)
-    # A planned end is no reason for a verdict, whatever the last checkpoint was.
+    # A planned end is no reason for a verdict, even if the last checkpoint failed.
     judged = None if ended else _judged(shown, settled, now)
     verdict = verdict_cache.cached_verdict(judged) if judged else None
     operators = picture.build_graph(queries.operators(job_id), queries.edges(job_id))
