@@ -70,7 +70,7 @@ def head(request: HttpRequest, job: Job, tab: str) -> dict[str, Any]:
     """
     return {
         "job": job,
-        "job_status": status.of_job(job.status),
+        "job_status": status.of_job(job.status, is_planned=job.is_planned),
         "tabs": [
             {"text": t.text, "url": reverse(t.name, args=[job.pk]), "is_current": t.name == tab}
             for t in TABS

@@ -261,7 +261,7 @@ def _live(operation: Operation) -> dict[str, Any]:
             step.as_json() for step in steps.operation_steps(operation, operation.job.status)
         ],
         "progress": None if taken is None else _acknowledged(taken).as_json(),
-        "job_status": status.of_job(operation.job.status),
+        "job_status": status.of_job(operation.job.status, is_planned=operation.job.is_planned),
         "said": results.said(operation),
     }
 

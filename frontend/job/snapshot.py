@@ -111,7 +111,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         "now": iso(now),
         "id": job.pk,
         "name": job.name,
-        "status": status.of_job(job.status),
+        "status": status.of_job(job.status, is_planned=job.is_planned),
         "ended": ended,
         "cause": _cause(job),
         "is_over": job.is_over,

@@ -185,7 +185,7 @@ def _job(
         "id": job.pk,
         "name": job.name,
         "url": reverse("job-page", args=[job.pk]),
-        "status": status.of_job(job.status),
+        "status": status.of_job(job.status, is_planned=job.is_planned),
         "attention": status.of_conditions(list_conditions(facts)),
         "attempt": number(job.attempt_number),
         "attempt_state": "none" if job.attempt_number is None else "some",

@@ -166,7 +166,10 @@ def test_without_the_server_the_page_says_so_and_comes_back(
     assert window.count(f"{BUTTON}:disabled") == 0
     assert not window.was_reloaded()
 
+    window.open(f"/jobs/{job.pk}/stop")
     with database_away():
+        window.sees("#connection", "The control plane cannot reach PostgreSQL since")
+        assert window.count("form.stack button:disabled") == 1
         assert window.open("/jobs/") == 503
         window.sees("#error-page", "This page loads by itself once the database is back.")
         assert not window.was_reloaded()

@@ -165,6 +165,17 @@ def test_a_silent_driver_is_shown_as_silent() -> None:
     assert "exactly-once sinks commit nothing" in value["attention"][0]["text"]
 
 
+def test_a_restart_that_was_asked_for_is_no_trouble() -> None:
+    job = factories.job(status=JobStatus.RESTARTING, is_planned=True, cause="restarted by ada")
+    value = shot(job)
+    assert (value["status"]["tone"], value["cause"]["tone"]) == ("busy", "idle")
+    (row,) = listing.job_list(listing.page())["jobs"]
+    assert (row["status"]["tone"], row["attention"]) == ("busy", [])
+    Job.objects.update(is_planned=False)
+    value = shot(job)
+    assert (value["status"]["tone"], value["cause"]["tone"]) == ("warn", "bad")
+
+
 def test_a_silence_across_a_loss_of_the_database_is_not_the_driver_s() -> None:
     job = flights.running(interval_ms=None)
     Driver.objects.filter(job=job).update(heard_at=clock.now() - timedelta(seconds=20))
