@@ -16,9 +16,8 @@ from jobs.models import Edge, Operator
 
 Json = dict[str, Any]
 
-# Units: pixels of the picture, which grows with its card and scrolls where it is wider than that.
+# Units: pixels of the picture. One of few layers grows with its card; wider ones scroll.
 CARD_WIDTH = 1_190.0  # Inside a card on a wide screen.
-GROWS_TO = 1.4
 MARGIN = 14.0
 WIDTH = 232.0
 PADDING = 13.0
@@ -191,7 +190,7 @@ def picture(graph: Graph, state: Json) -> Json | None:
         "revision": graph.revision,
         "width": round(drawn.width + 2 * MARGIN),
         "height": round(drawn.height + 2 * MARGIN),
-        "width_max": round((drawn.width + 2 * MARGIN) * GROWS_TO),
+        "layers": len({left for left, _ in drawn.corners.values()}),
         "chains": [
             shapes[chain.uid].drawn(drawn.corners[chain.uid]) | _chain_shown(chains[chain.uid])
             for chain in graph.chains
