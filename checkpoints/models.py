@@ -66,6 +66,10 @@ class CoordinatorRow(models.Model):
         return f"coordinator of {self.job_id}"
 
 
+# The phases of ``Checkpoint.last_subtask``, in the order in which they happen.
+LAST_PHASES = ("start_delay_ms", "alignment_ms", "sync_ms", "async_ms")
+
+
 class Checkpoints(models.Manager["Checkpoint"]):
     """Checkpoints without their evidence, which the verdict reads for one at a time."""
 
@@ -101,6 +105,9 @@ class Checkpoint(models.Model):
     alignment_ms = models.FloatField(default=0)
     sync_ms = models.FloatField(default=0)
     async_ms = models.FloatField(default=0)
+    # The subtask that was last, by the sum of its phases: ``subtask`` and the four ``*_ms``. Null:
+    # none has acknowledged, or an older Weir took the checkpoint.
+    last_subtask = models.JSONField(null=True, blank=True)
     state_bytes = models.BigIntegerField(default=0)
     written_bytes = models.BigIntegerField(default=0)
     in_flight_bytes = models.BigIntegerField(default=0)

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from controlplane.accounts.authentication import user_of_session
-from controlplane.base import logs, wakeups
+from controlplane.base import logs, server_losses, wakeups
 from controlplane.base.errors import NotFound, Refusal, Unauthorized
 from controlplane.base.hub import Bell, Hub
 from controlplane.base.limits import addresses
@@ -68,6 +68,7 @@ class Feed:
         self.data = ""
         self.is_gone = False  # The job does not exist, or no longer.
         self.has_failed = False
+        self.is_away = False  # The database could not be read last.
         self.watchers = 0
         self._hub = hub
         self._job_id = job_id
@@ -96,11 +97,16 @@ class Feed:
             logger.warning(
                 "the snapshot of the job's page cannot be updated: %s", str(error).strip()
             )
-            return
+            server_losses.note_database_error(error)
+            if not server_losses.is_database_lost(error):
+                return
+            self.is_away = True
+            self._shown = None  # The first snapshot afterwards is sent, also one that equals the last.
         except Exception:
             logger.exception("the snapshot of the job's page failed")
             self.has_failed = True
         else:
+            self.is_away = False
             self.is_gone = snapshot is None
             if snapshot is not None and not self._shows(snapshot):
                 return
@@ -240,7 +246,7 @@ class EventStream(Response):
     async def _follow(self, feed: Feed, bell: Bell, gone: "asyncio.Task[None]", send: Send) -> None:
         await _send(send, _START)
         await _send(send, _part(f"retry: {RETRY_MS}\n\n"))
-        sent = 0
+        sent, knows_away = 0, False
         beat_at = time.monotonic() + HEARTBEAT_S
         check_at = time.monotonic() + SESSION_CHECK_S
         while not (gone.done() or self._hub.is_closed):
@@ -249,8 +255,11 @@ class EventStream(Response):
                 if not await self._may_go_on():
                     break
                 check_at = now + SESSION_CHECK_S
-            if sent != feed.version:
-                sent = feed.version
+            if feed.is_away and not knows_away:
+                knows_away = True
+                await _send(send, _part(_event("away", "database", str(sent))))
+            elif sent != feed.version:
+                sent, knows_away = feed.version, False
                 await _send(send, _part(_event("snapshot", feed.data, str(sent))))
                 beat_at = now + HEARTBEAT_S
             elif now >= beat_at:

@@ -12,7 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from checkpoints.models import Checkpoint, CoordinatorRow, GateAlignment, Savepoint, SubtaskAck
+from checkpoints.models import (
+    LAST_PHASES,
+    Checkpoint,
+    CoordinatorRow,
+    GateAlignment,
+    Savepoint,
+    SubtaskAck,
+)
 from controlplane.accounts.models import Role, Token, User, digest_of, new_secret
 from controlplane.alerts.models import Alert, Rule, Silence
 from controlplane.alerts.rules import bump_version
@@ -506,6 +513,9 @@ def checkpoint(of: Job, number: int = 1, **columns: Any) -> Checkpoint:
         columns.setdefault("reason", FailureReason.CHECKPOINT_EXPIRED)
     if columns["status"] == CheckpointStatus.ABORTED:
         columns.setdefault("reason", FailureReason.JOB_RESTARTED)
+    phases = {name: columns.get(name, 0.0) for name in LAST_PHASES}
+    if any(phases.values()):
+        columns.setdefault("last_subtask", {"subtask": "hourly-1", **phases})
     total = len(FLIGHTS) * PARALLELISM
     columns.setdefault("subtask_count", total)
     columns.setdefault("acknowledged_count", columns["subtask_count"] if is_settled else 0)

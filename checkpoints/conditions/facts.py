@@ -9,6 +9,7 @@ from django.conf import settings
 
 from checkpoints.conditions.judge import Facts
 from checkpoints.models import Checkpoint
+from controlplane.base import server_losses
 from controlplane.base.formatting import milliseconds_between
 from jobs.headlines import headline
 from jobs.models import DriverStatus, Job
@@ -31,8 +32,16 @@ def silent_ms(now: datetime, status: str | None, heard_at: datetime | None) -> f
     """The time since a running driver last reported, where it is too long; else None."""
     if status != DriverStatus.RUNNING:
         return None
-    silence = milliseconds_between(heard_at, now)
+    silence = _since_loss(milliseconds_between(heard_at, now))
     return silence if silence is not None and silence > settings.WEIR_DRIVER_SILENT_MS else None
+
+
+def _since_loss(waited_ms: float | None) -> float | None:
+    """A wait, cut to the time for which the database could be reached without a break."""
+    lost_ms = server_losses.database_lost_ms_ago()
+    if waited_ms is None or lost_ms is None:
+        return waited_ms
+    return min(waited_ms, lost_ms)
 
 
 def gather(
@@ -46,12 +55,13 @@ def gather(
     completed: Checkpoint | None,
     settled: Sequence[Settled],  # Newest first.
     due_at: datetime | None = None,
+    is_redis_away: bool = False,
 ) -> Facts:
     """The facts about a job; ``settled`` are its newest checkpoints that are not under way."""
     is_silent = silent_ms(now, driver_status, driver_heard_at)
     counted = [one for one in settled if one.status != CheckpointStatus.ABORTED]
     failed = list(takewhile(lambda one: one.status == CheckpointStatus.FAILED, counted))
-    late = milliseconds_between(due_at, now)
+    late = _since_loss(milliseconds_between(due_at, now))
     return Facts(
         status=JobStatus(job.status),
         is_planned=job.is_planned,
@@ -64,6 +74,7 @@ def gather(
         ),
         # Jobs whose driver is silent are not ticked on purpose.
         tick_late_ms=None if is_silent is not None or job.is_over else late,
+        is_redis_away=is_redis_away and not job.is_over,
         interval_ms=(job.checkpoint_config or {}).get("interval_ms"),
         running_ms=milliseconds_between(attempt_running_at, now),
         since_completed_ms=milliseconds_between(completed.settled_at if completed else None, now),

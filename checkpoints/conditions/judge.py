@@ -19,6 +19,10 @@ LATE_TICK_MS = 5_000.0  # Ticks come every second.
 LAUNCH_PATIENCE_MS = 10_000.0
 
 NOTHING_COMMITTED = "no checkpoint is taken and exactly-once sinks commit nothing"
+REDIS_AWAY = (
+    "Redis cannot be reached, so the control plane's workers get no tasks. Until it is back, "
+    f"{NOTHING_COMMITTED}."
+)
 
 
 class Severity(StrEnum):
@@ -35,6 +39,7 @@ class ConditionKind(StrEnum):
     JOB_RECOVERING = "job_recovering"
     DRIVER_SILENT = "driver_silent"
     DRIVER_NOT_LAUNCHED = "driver_not_launched"
+    REDIS_AWAY = "redis_away"
     TICKS_LATE = "ticks_late"
     CHECKPOINTS_FAILING = "checkpoints_failing"
     CHECKPOINT_OVERDUE = "checkpoint_overdue"
@@ -54,6 +59,7 @@ class Facts:
     launch_wait_ms: float | None = (
         None  # Since the driver was requested, while no launcher has taken it.
     )
+    is_redis_away: bool = False  # Without it the control plane's workers get no tasks.
     tick_late_ms: float | None = None  # Since the coordinator's tick was due.
     interval_ms: float | None = None  # None: no periodic checkpoints.
     running_ms: float | None = None  # Since all subtasks of the newest attempt run.
@@ -108,7 +114,15 @@ def list_conditions(facts: Facts) -> list[Condition]:
                 f"{rough_duration(facts.launch_wait_ms)}. Is the launcher running?",
             )
         )
-    if facts.tick_late_ms is not None and facts.tick_late_ms > LATE_TICK_MS:
+    if facts.is_redis_away:
+        held.append(
+            Condition(
+                ConditionKind.REDIS_AWAY,
+                Severity.BAD,
+                REDIS_AWAY,
+            )
+        )
+    elif facts.tick_late_ms is not None and facts.tick_late_ms > LATE_TICK_MS:
         held.append(
             Condition(
                 ConditionKind.TICKS_LATE,

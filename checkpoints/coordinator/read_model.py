@@ -13,7 +13,7 @@ from uuid import UUID
 
 from checkpoints.catalog import locations, restore_targets, savepoint_names
 from checkpoints.coordinator import bulk_insert
-from checkpoints.models import Checkpoint, Savepoint
+from checkpoints.models import LAST_PHASES, Checkpoint, Savepoint
 from checkpoints.verdict import evidence
 from controlplane.base import clock
 from jobs import job_events, operations, services
@@ -33,6 +33,7 @@ from weir.protocol.messages import (
     DiscardCheckpoint,
     DiscardHandles,
     DiscardPending,
+    OperatorAck,
     RecordAbandoned,
     RecordAborted,
     RecordCompleted,
@@ -68,6 +69,7 @@ _CHANGING = (
     "alignment_ms",
     "sync_ms",
     "async_ms",
+    "last_subtask",
     "state_bytes",
     "written_bytes",
     "in_flight_bytes",
@@ -217,6 +219,7 @@ class ReadModel:
         row.alignment_ms = max([row.alignment_ms, *(m.alignment_ms for m in measured)])
         row.sync_ms = max([row.sync_ms, *(m.sync_ms for m in measured)])
         row.async_ms = max([row.async_ms, *(m.async_ms for m in measured)])
+        row.last_subtask = _last(row.last_subtask, parts)
         row.state_bytes += sum(m.state_size for m in measured)
         row.written_bytes += sum(m.written_size for m in measured)
         row.in_flight_bytes += sum(m.bytes_persisted_in_flight for m in measured)
@@ -514,6 +517,23 @@ class ReadModel:
 
 def _duration_ms(completed: CompletedCheckpoint) -> int:
     return max(0, completed.completed_at_ms - completed.triggered_at_ms)  # Clocks may be set back.
+
+
+def _last(
+    known: Mapping[str, Any] | None, parts: Iterable[tuple[SubtaskId, OperatorAck]]
+) -> Mapping[str, Any] | None:
+    """The subtask whose phases took longest together, with them; ``known`` is that so far."""
+    longest_ms = -1.0 if known is None else sum(known[name] for name in LAST_PHASES)
+    last = None
+    for chain, part in parts:
+        took = part.metrics
+        total_ms = took.start_delay_ms + took.alignment_ms + took.sync_ms + took.async_ms
+        if total_ms > longest_ms:
+            last, longest_ms = (chain, took), total_ms
+    if last is None:
+        return known
+    chain, took = last
+    return {"subtask": str(chain)} | {name: getattr(took, name) for name in LAST_PHASES}
 
 
 def _words(reason: FailureReason, cause: str = "") -> str:

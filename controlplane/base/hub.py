@@ -16,7 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from controlplane.base import wakeups
+from controlplane.base import server_losses, wakeups
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,7 @@ class Hub:
             try:
                 await self._follow()
             except (RedisError, OSError) as error:
+                server_losses.note_redis(self._url, is_away=True)
                 if self.is_connected or pause_s == 0.0:  # Once per outage.
                     logger.warning("no wake-ups until Redis can be reached again: %s", error)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S) or PAUSE_MIN_S
@@ -140,6 +141,7 @@ class Hub:
                 self.ring(message["data"].decode("utf-8", "replace"))
             elif message["type"] == "subscribe":
                 self.is_connected = True
+                server_losses.note_redis(self._url, is_away=False)
                 # Topics published while it was unsubscribed are lost: all listeners look again.
                 self.ring_all()
                 logger.info("subscribed to wake-ups from Redis")

@@ -14,11 +14,12 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import get_template
 from django.views import defaults
 from redis.exceptions import OutOfMemoryError, RedisError
 from rest_framework import exceptions
 
-from controlplane.base import logs
+from controlplane.base import logs, server_losses
 from controlplane.base.errors import DiskFull, Refusal, TooLarge, is_disk_full
 from controlplane.base.limits.throttling import AnonymousThrottle
 
@@ -122,6 +123,7 @@ def of_exception(request: HttpRequest | None, error: BaseException) -> JsonRespo
             return of_refusal(request, TooLarge(str(error)))
         case OperationalError() | InterfaceError():
             logger.warning("the database did not answer: %s", error)
+            server_losses.note_database_error(error)
             return problem(
                 request,
                 503,
@@ -172,6 +174,17 @@ def _sqlstate(error: OperationalError) -> str:
     return getattr(error.__cause__, "pgcode", None) or ""
 
 
+def database_page(request: HttpRequest, error: BaseException) -> HttpResponse:
+    """The page that names the database as lost, and loads again once it is back.
+
+    It needs neither the database nor the session.
+    """
+    server_losses.note_database_error(error)
+    page = get_template("503.html").render({"is_sent": request.method not in ("GET", "HEAD")})
+    headers = {"Retry-After": str(DATABASE_RETRY_AFTER_S), "Cache-Control": "no-store"}
+    return HttpResponse(page, status=503, headers=headers)
+
+
 # For the URL conf -------------------------------------------------------------------------------
 
 
@@ -202,9 +215,11 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """``handler500``: a problem below /api/, Django's page elsewhere."""
-    if not request.path.startswith(_API_PREFIX):
-        return defaults.server_error(request)
     error = sys.exc_info()[1]  # Django calls this while it handles the exception.
+    if not request.path.startswith(_API_PREFIX):
+        if error is not None and server_losses.is_database_lost(error):
+            return database_page(request, error)
+        return defaults.server_error(request)
     return of_exception(request, error or RuntimeError("an uncaught error"))
 
 

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from controlplane.base import logs, problems, request_metrics
+from controlplane.base import logs, problems, request_metrics, server_losses
 from controlplane.base.bodies import too_large
 from controlplane.base.errors import (
     DiskFull,
@@ -114,6 +114,8 @@ class RequestMiddleware:
         if not isinstance(exception, DATABASE_AWAY):
             return None
         logger.warning("the database did not answer: %s", str(exception).strip())
+        if server_losses.is_database_lost(exception):
+            return problems.database_page(request, exception)
         response = defaults.server_error(request)
         response.status_code = Unavailable.status
         response.headers["Retry-After"] = str(RETRY_AFTER_S)

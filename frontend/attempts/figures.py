@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.base.formatting import duration, iso, milliseconds_between, moment
-from frontend.attempts.outages import Deployment, Takeover, takeover
+from frontend.job.outages import PLANNED, Deployment, Takeover, takeover
 
 Figure = dict[str, Any]
 
@@ -58,7 +58,7 @@ def recovery(
     return {
         "data": [
             _up(deployments, now),
-            _down(pairs, deployments, now, is_over=is_over),
+            *_down(pairs, deployments, now, is_over=is_over),
             _marks("Failed", "x", "var(--bad)", _failed(deployments)),
             _marks("Driver replaced", "diamond", "var(--busy)", _replaced(pairs)),
             *(_phases(tookover) if tookover else []),
@@ -138,22 +138,31 @@ def _down(
     now: datetime,
     *,
     is_over: bool,
-) -> Figure:
-    spans, said = [], []
+) -> list[Figure]:
+    """The times between attempts, those that were asked for apart from the others."""
+    periods: list[tuple[Deployment, datetime, datetime, str]] = []
     for it, took, last in pairs:
         if took is None or took.was_over or last is None or last.ended_at is None:
             continue
         until = it.running_at or it.ended_at or (None if is_over else now)
         if until is not None and until >= last.ended_at:
-            spans.append((last.ended_at, until))
             why = "as requested" if took.is_planned else f"after attempt {last.number:,}"
             took_ms = milliseconds_between(last.ended_at, until)
-            said.append(f"down {why}<br>from {moment(last.ended_at)}<br>for {duration(took_ms)}")
+            said = f"down {why}<br>from {moment(last.ended_at)}<br>for {duration(took_ms)}"
+            periods.append((last, last.ended_at, until, said))
     newest = deployments[-1] if deployments else None
     if newest is not None and newest.ended_at is not None and not is_over:
-        spans.append((newest.ended_at, now))
-        said.append(f"down since {moment(newest.ended_at)}")
-    return _bars("Down", "var(--warn)", spans, said)
+        periods.append((newest, newest.ended_at, now, f"down since {moment(newest.ended_at)}"))
+    traces = []
+    for name, color, is_planned in (
+        ("Down", "var(--warn)", False),
+        ("Down as requested", "var(--idle)", True),
+    ):
+        its = [one for one in periods if (one[0].end in PLANNED) is is_planned]
+        if its or not is_planned:
+            spans = [(begins, ends) for _, begins, ends, _ in its]
+            traces.append(_bars(name, color, spans, [said for *_, said in its]))
+    return traces
 
 
 def _failed(deployments: Sequence[Deployment]) -> list[tuple[datetime, str]]:

@@ -20,11 +20,11 @@ from controlplane.base.formatting import (
     rough_duration,
     size,
 )
-from frontend.attempts.outages import Deployment, Summary, Takeover, summary, takeover
 from frontend.base.status import Label
 from frontend.base.texts import has_more, headline, tail
 from frontend.job import recoveries
-from jobs.models import Attempt, AttemptEnd, Job
+from frontend.job.outages import Deployment, Summary, is_resumed, summary, takeover
+from jobs.models import Attempt, Job
 
 PER_PAGE = 25
 CONSIDERED_MAX = 1_000  # The newest attempts, which the summary covers.
@@ -131,7 +131,8 @@ def _summary(job: Job, now: datetime) -> Summary:
     # Without causes: a traceback may be long.
     rows = list(newest.defer("cause", "recovery_cause")[:CONSIDERED_MAX])
     deployments = [Deployment.from_attempt(row) for row in reversed(rows)]
-    return summary(deployments, now, is_over=job.is_over)
+    is_over = job.is_over or is_resumed(rows[0] if rows else None, job)
+    return summary(deployments, now, is_over=is_over)
 
 
 def _considered(count: int) -> str:
@@ -217,9 +218,9 @@ def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: 
         "cause": headline(cause),
         "text": tail(cause),
         "has_more": has_more(cause),
-        "why": _why(row, last, took),
-        "down": _down(took),
-        "down_title": _down_title(took),
+        "why": recoveries.why(row, last, took),
+        "down": recoveries.down(took),
+        "down_title": recoveries.down_parts(took),
         "takeover": "none" if took is None else "shown",
         "delay": duration(took.delay_ms) if took else NOTHING,
         "redeploy": duration(took.redeploy_ms) if took else NOTHING,
@@ -229,38 +230,6 @@ def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: 
         "restored_bytes": "" if row.restored_bytes is None else size(row.restored_bytes),
         **_restored(job, row, kept),
     }
-
-
-def _why(row: Attempt, last: Attempt | None, took: Takeover | None) -> str:
-    """The reason for this attempt, in a sentence."""
-    if last is None or took is None:
-        return "The first attempt." if row.number == 1 else ""
-    if took.was_over:
-        return "Resumed the job after it was over."
-    if took.is_planned:
-        if last.end == AttemptEnd.SUSPENDED:
-            return "Took over when the control plane was started again."
-        return f"Took over as requested: {headline(last.cause) or 'attempt was ended'}."
-    # The failed attempt shows the cause; for some it is known only to the successor.
-    cause = "" if last.cause else headline(row.recovery_cause)
-    return f"Took over after attempt {last.number:,} failed{f': {cause}' if cause else ''}."
-
-
-def _down(took: Takeover | None) -> str:
-    if took is None:
-        return NOTHING
-    return "was over" if took.was_over else duration(took.down_ms)
-
-
-def _down_title(took: Takeover | None) -> str:
-    if took is None:
-        return ""
-    if took.was_over:
-        return "The job had finished or been cancelled: it was over, not down."
-    return (
-        f"Detection and delay {duration(took.delay_ms)}, redeploy {duration(took.redeploy_ms)}, "
-        f"restore {duration(took.restore_ms)}"
-    )
 
 
 def _restored(job: Job, row: Attempt, kept: set[int]) -> Json:

@@ -18,6 +18,7 @@ from frontend.attempts import figures, rows
 from frontend.base import pages
 from frontend.base.access import data_for, page_for
 from frontend.base.query_parameters import PAGE_MAX, whole_number
+from frontend.job.outages import is_resumed
 from frontend.job.views import VERSION
 from jobs.models import Attempt, Job
 
@@ -84,7 +85,7 @@ def recovery_figure(request: HttpRequest, job_id: str) -> HttpResponse:
         page.deployments,
         page.earlier,
         clock.now() if page.page == 1 else page.attempts[0].started_at,
-        is_over=job.is_over or page.page > 1,
+        is_over=job.is_over or page.page > 1 or is_resumed(page.attempts[0], job),
     )
     return JsonResponse(figure)
 

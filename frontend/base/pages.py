@@ -43,6 +43,12 @@ TABS = (
 )
 
 
+def crumb(job: Job, tab: str) -> dict[str, str]:
+    """The way back to one of a job's pages, by the URL name of its tab."""
+    text = next(known.text for known in TABS if known.name == tab)
+    return {"text": text, "url": reverse(tab, args=[job.pk])}
+
+
 def job_or_404(job_id: str) -> Job:
     """The job without its large columns.
 
@@ -64,7 +70,7 @@ def head(request: HttpRequest, job: Job, tab: str) -> dict[str, Any]:
     """
     return {
         "job": job,
-        "job_status": status.of_job(job.status),
+        "job_status": status.of_job(job.status, is_planned=job.is_planned),
         "tabs": [
             {"text": t.text, "url": reverse(t.name, args=[job.pk]), "is_current": t.name == tab}
             for t in TABS

@@ -52,6 +52,10 @@ JOB: Mapping[JobStatus, Label] = {
     JobStatus.CANCELED: Label("Canceled", "idle", "Cancelled on request, without a savepoint."),
 }
 
+PLANNED_RESTART = Label(
+    "Restarting", "busy", "As requested: the attempt ended, and the next one is about to start."
+)
+
 CHECKPOINT: Mapping[CheckpointStatus, Label] = {
     CheckpointStatus.PENDING: Label(
         "In progress", "busy", "Barriers are under way; not all subtasks have acknowledged."
@@ -64,7 +68,7 @@ CHECKPOINT: Mapping[CheckpointStatus, Label] = {
     CheckpointStatus.ABORTED: Label(
         "Aborted",
         "idle",
-        "Ended as planned before it completed: no failure. It cannot be restored.",
+        "It ended before it completed, and nothing failed. It cannot be restored.",
     ),
     CheckpointStatus.SUBSUMED: Label(
         "Completed, subsumed", "done", "It completed; a newer checkpoint subsumed it."
@@ -164,9 +168,12 @@ SILENCE: Mapping[str, Label] = {
 }
 
 
-def of_job(status: str) -> dict[str, str]:
-    """The label of a job's status."""
-    return JOB[JobStatus(status)].as_json(status)
+def of_job(status: str, *, is_planned: bool = False) -> dict[str, str]:
+    """The label of a job's status; a restart that was asked for is no trouble."""
+    label = JOB[JobStatus(status)]
+    if is_planned and status == JobStatus.RESTARTING:
+        label = PLANNED_RESTART
+    return label.as_json(status)
 
 
 def of_checkpoint(status: str) -> dict[str, str]:

@@ -48,6 +48,7 @@ class Words:
     says: str = ""  # Of an action without effect on a job; others list their effects.
     is_danger: bool = False
     leave: str = "Leave it as it is"
+    tab: str = ""  # The job's page that it belongs to; empty: the job itself.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,7 @@ QUESTIONS = {
         form=forms.SavepointForm,
         act=savepoints.take,
         done="A savepoint is being taken.",
+        tab="job-savepoints",
     ),
     "stop": ConfirmedAction(
         title="Stop {}?",
@@ -81,6 +83,7 @@ QUESTIONS = {
         form=forms.RollbackForm,
         act=previews.rollback,
         done="The rollback is being previewed. The job has not been touched.",
+        tab="job-savepoints",
     ),
     "rescale": ConfirmedAction(
         title="Rescale {}?",
@@ -102,6 +105,7 @@ QUESTIONS = {
         form=forms.ForkForm,
         act=requests.fork,
         done="The job is being forked.",
+        tab="job-savepoints",
     ),
     "preview": ConfirmedAction(
         title="Preview a change to {}",
@@ -112,6 +116,7 @@ QUESTIONS = {
         act=previews.restore,
         done="Checking the pipeline against the stored state. The job is not touched.",
         leave="Back to the job",
+        tab="job-savepoints",
     ),
     "compare": ConfirmedAction(
         title="Compare the output of {}",
@@ -157,7 +162,9 @@ def ask(request: HttpRequest, job_id: str, name: str) -> HttpResponse:
 def _asked(request: HttpRequest, form: forms.Form, context: dict[str, Any]) -> HttpResponse:
     """Render a confirmation; a refusal of the service is shown beside the fields it is about."""
     form.focus_first_error()
+    tab = context["question"].tab
     context |= {
+        "crumb": pages.crumb(context["job"], tab) if tab else None,
         "errors": results.errors(form.refused),
         "key": pages.new_key(),
         "back": context.get("back") or reverse("job-page", args=[context["job"].pk]),
@@ -254,7 +261,7 @@ def _live(operation: Operation) -> dict[str, Any]:
             step.as_json() for step in steps.operation_steps(operation, operation.job.status)
         ],
         "progress": None if taken is None else _acknowledged(taken).as_json(),
-        "job_status": status.of_job(operation.job.status),
+        "job_status": status.of_job(operation.job.status, is_planned=operation.job.is_planned),
         "said": results.said(operation),
     }
 
@@ -297,6 +304,7 @@ _RECOVERY_TARGET = Words(
     button="Save the recovery target of {}",
     says="Rules on slow recoveries judge the job by its target, and without one by their own "
     "limits. The job is not touched.",
+    tab="job-recovery",
 )
 
 
@@ -361,12 +369,14 @@ _DESCRIBE = Words(
     title="Edit savepoint {} of {}",
     button="Save savepoint {} of {}",
     says="Changes the name, note and labels of the savepoint. Its directory stays the same.",
+    tab="job-savepoints",
 )
 _DELETE = Words(
     title="Delete savepoint {} of {}?",
     button="Delete savepoint {} of {} for good",
     is_danger=True,
     leave="Keep it",
+    tab="job-savepoints",
 )
 
 

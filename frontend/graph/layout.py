@@ -23,6 +23,7 @@ ROUNDS = 8  # Of ordering and of moving; graphs of this size do not change after
 BETWEEN_BOXES = 26.0
 BETWEEN_LINES = 18.0
 BETWEEN_LAYERS = 128.0  # A word has to fit on a line.
+BETWEEN_LAYERS_MAX = 300.0
 
 Point = tuple[float, float]
 
@@ -80,8 +81,11 @@ class _Piece:
     enters_at: float
 
 
-def layout(boxes: Sequence[Box], lines: Sequence[Line]) -> Layout:
+def layout(boxes: Sequence[Box], lines: Sequence[Line], *, width: float = 0.0) -> Layout:
     """Draw a graph.
+
+    Args:
+        width: Layers keep apart, up to ``BETWEEN_LAYERS_MAX``, to be as wide as this together.
 
     Raises:
         graphlib.CycleError: It has a cycle; graphs of jobs have none.
@@ -101,7 +105,9 @@ def layout(boxes: Sequence[Box], lines: Sequence[Line]) -> Layout:
     widths = [0.0] * len(layers)
     for box in boxes:
         widths[layers_of[box.key]] = max(widths[layers_of[box.key]], box.width)
-    lefts = [sum(widths[:n]) + BETWEEN_LAYERS * n for n in range(len(layers))]
+    room = (width - sum(widths)) / max(len(layers) - 1, 1)
+    apart = min(max(room, BETWEEN_LAYERS), BETWEEN_LAYERS_MAX)
+    lefts = [sum(widths[:n]) + apart * n for n in range(len(layers))]
     lowest = min((place.top for place in places), default=0.0)
     corners = {
         box.key: (lefts[layers_of[box.key]], places[at].top - lowest)

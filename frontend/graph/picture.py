@@ -16,13 +16,14 @@ from jobs.models import Edge, Operator
 
 Json = dict[str, Any]
 
-# Units: pixels of the picture, which is shown in its own size and scrolls where it is wider.
+# Units: pixels of the picture. One of few layers grows with its card; wider ones scroll.
+CARD_WIDTH = 1_190.0  # Inside a card on a wide screen.
 MARGIN = 14.0
 WIDTH = 232.0
 PADDING = 13.0
 HEAD = 36.0  # The row of the chain's head.
 ROW = 21.0  # Of each other operator.
-FOOT = 92.0  # Barrier, rates, load and watermark.
+FOOT = 113.0  # Barrier, rates, two lines of load, and watermark.
 LANE = 13.0  # Between a chain's branches.
 GATE = 21.0  # Between the places where several inputs enter.
 ROWS_MAX = 12  # Operators of a chain; a longer one shows the number of the others.
@@ -182,13 +183,14 @@ def picture(graph: Graph, state: Json) -> Json | None:
         for link in graph.links
     ]
     boxes = [Box(uid, WIDTH, shape.height) for uid, shape in shapes.items()]
-    drawn = layout(boxes, lines)
+    drawn = layout(boxes, lines, width=CARD_WIDTH - 2 * MARGIN)
     chains = {chain["uid"]: chain for chain in state["chains"]}
     links = {link["key"]: link for link in state["links"]}
     return {
         "revision": graph.revision,
         "width": round(drawn.width + 2 * MARGIN),
         "height": round(drawn.height + 2 * MARGIN),
+        "layers": len({left for left, _ in drawn.corners.values()}),
         "chains": [
             shapes[chain.uid].drawn(drawn.corners[chain.uid]) | _chain_shown(chains[chain.uid])
             for chain in graph.chains
@@ -206,6 +208,7 @@ def _chain_shown(state: Json) -> Json:
         "state": state,
         "fill": _round(state["fraction"] * WIDTH),
         "busy_width": _round(state["busy"] * inner),
+        "peak": _round(state["busiest"] * inner),
         "pressed_width": _round(state["back_pressured"] * inner),
     }
 

@@ -30,7 +30,6 @@ STALE_MS = 15_000.0  # Measurements come every second or so.
 BACK_PRESSURE_SHOWN = 0.05
 # The wait for a processor: in the hint, and from the share on at which verdicts name it in the box.
 CPU_WAIT_TOLD, CPU_WAIT_SHOWN = 0.01, 0.25
-SKEW_SHOWN = 0.25  # The busiest subtask is busier than the mean by at least this share.
 NAME_CHARACTERS = 17  # What fits between two boxes.
 CLOCKS_APART_MS = 24 * 3_600_000.0  # A larger lag of event time means a replay.
 
@@ -390,7 +389,7 @@ def _stalled(stuck: Sequence[Stall], moment: Moment) -> str:
         return ""
     first = min(stuck, key=lambda stall: stall.since_ms)
     others = f" and {len(stuck) - 1:,} more" if len(stuck) > 1 else ""
-    since = datetime.fromtimestamp(first.since_ms / 1_000, UTC).strftime("%H:%M:%S UTC")
+    since = event_time(int(first.since_ms))
     return f"{first.chain}-{first.index}{others} stuck in one call since {since}"
 
 
@@ -400,8 +399,10 @@ def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_silent: bool) ->
             "records": "" if is_silent else "no recent measurement",
             "records_title": "",
             "load": "",
+            "rest": "",
             "load_title": "",
             "busy": 0.0,
+            "busiest": 0.0,
             "back_pressured": 0.0,
         }
     sends = chain.uid in graph.feeding
@@ -410,21 +411,25 @@ def _rates(chain: Chain, graph: Graph, load: Load | None, *, is_silent: bool) ->
     if sends:
         title += f"; out: {load.records_out:,.0f} per second ({size(load.bytes_out)}/s)"
     text = f"busy {_percent(load.busy)}"
+    if chain.parallelism > 1:
+        most = f"subtask {load.busiest} busy {_percent(load.busiest_busy)}"
+        text = f"{most} · mean {_percent(load.busy)}"
     if load.cpu_wait >= CPU_WAIT_SHOWN:
-        text += f" · waits for CPU {_percent(load.cpu_wait)}"
+        rest = f"waits for CPU {_percent(load.cpu_wait)}"
     elif load.back_pressured >= BACK_PRESSURE_SHOWN:
-        text += f" · back-pressured {_percent(load.back_pressured)}"
-    elif load.busiest_busy >= load.busy + SKEW_SHOWN:
-        text += f" · {_cut(f'{chain.uid}-{load.busiest}', NAME_CHARACTERS)} "
-        text += _percent(load.busiest_busy)
+        rest = f"back-pressured {_percent(load.back_pressured)}"
+    else:
+        rest = f"idle {_percent(load.idle)}"
     return {
         "records": records,
         "records_title": f"{title}, over all subtasks",
         "load": text,
+        "rest": rest,
         "load_title": f"Shares of the time, mean of the subtasks: busy {_percent(load.busy)}, "
         f"back-pressured {_percent(load.back_pressured)}, idle {_percent(load.idle)}. "
         f"The busiest is {chain.uid}-{load.busiest}: {_percent(load.busiest_busy)}" + _waits(load),
         "busy": round(min(load.busy, 1.0), 3),
+        "busiest": round(min(load.busiest_busy, 1.0), 3),
         "back_pressured": round(min(load.back_pressured, 1.0 - min(load.busy, 1.0)), 3),
     }
 
@@ -449,7 +454,7 @@ def _watermark(subtasks: ChainSubtasks | None, newest_ms: int | None, moment: Mo
     late = f"{duration(late_ms)} behind the clock" if 0 < late_ms < CLOCKS_APART_MS else ""
     facts = ", ".join(part for part in (behind, late) if part)
     return {
-        "watermark": f"watermark {text.removesuffix(' UTC')}",
+        "watermark": f"watermark {text}",
         "watermark_title": f"Watermark, the lowest of its subtasks: {text}"
         + (f"; {facts}" if facts else ""),
     }

@@ -22,6 +22,7 @@ from controlplane.base.formatting import (
 from frontend.base import alignment, status
 from frontend.base.texts import has_more, headline, tail
 from frontend.job import history, queries, recoveries
+from frontend.job.outages import Deployment, Takeover, takeover
 from jobs.models import Attempt, Job, JobException
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
@@ -50,8 +51,8 @@ def job_details(job: Job, window: history.Window) -> Json:
     """Settled checkpoints, the latest alignment, recoveries and exceptions of a job, as JSON."""
     settled = queries.settled_within(job.pk, window)
     latest = queries.latest_aligned(job.pk)
-    recovered = queries.recoveries(job.pk)
-    beyond = recoveries.beyond_target(job, [row.number for row in recovered])
+    taken_over = queries.takeovers(job.pk)
+    beyond = recoveries.beyond_target(job, [row.number for row, _ in taken_over])
     return {
         "history": [_checkpoint(row) for row in settled[: queries.HISTORY_ROWS]],
         "history_summary": summary(settled),
@@ -59,7 +60,9 @@ def job_details(job: Job, window: history.Window) -> Json:
         "percentiles": percentiles(settled),
         "window": window.key,
         "alignment": _alignment(latest, queries.aligned(latest, CHANNELS_SHOWN)),
-        "recoveries": [_recovery(row, beyond.get(row.number, "")) for row in recovered],
+        "recoveries": [
+            _recovery(row, last, beyond.get(row.number, "")) for row, last in taken_over
+        ],
         "exceptions": [_exception(row) for row in queries.exceptions(job.pk)],
         "firing": [_firing(row) for row in queries.firing_alerts(job.pk)],
     }
@@ -74,7 +77,7 @@ def summary(settled: Sequence[Checkpoint]) -> str:
     span_ms = (settled[0].triggered_at - settled[-1].triggered_at).total_seconds() * 1_000
     text = f"{plural(len(settled), 'checkpoint')}, {failed or 'none'} failed"
     if aborted:
-        text += f", {aborted:,} aborted by planned ends"
+        text += f", {aborted:,} aborted"
     if len(settled) == queries.HISTORY_MAX:
         text += "; there are more in this window"
     return f"{text}, within {rough_duration(span_ms)}." if span_ms >= 1_000 else f"{text}."
@@ -150,32 +153,48 @@ def _channel(channel: alignment.Channel) -> Json:
     }
 
 
-def _recovery(attempt: Attempt, beyond: str) -> Json:
-    parts = (attempt.backoff_ms, attempt.redeploy_ms, attempt.restore_ms)
-    known = [part for part in parts if part is not None]
+_RECOVERED = status.Label("Recovery", "warn", "The attempt before it failed.")
+_PLANNED = status.Label("Planned", "idle", "It was asked for: a restart, rescale or rollback.")
+_RESUMED = status.Label("Resumed", "idle", "The job had finished or been cancelled before.")
+
+
+def _recovery(attempt: Attempt, last: Attempt, beyond: str) -> Json:
+    """An attempt and how it took over from the one before it, as the page of attempts has it."""
+    it = Deployment.from_attempt(attempt)
+    took = takeover(it, Deployment.from_attempt(last))
+    assert took is not None  # There is one before it.
     if attempt.restored_checkpoint is None:
         restored = "the beginning"
     else:
         restored = f"checkpoint {attempt.restored_checkpoint:,}"
+    is_failure = not (took.is_planned or took.was_over)
+    cause = attempt.recovery_cause or last.cause if is_failure else ""
+    label = _RECOVERED if is_failure else _RESUMED if took.was_over else _PLANNED
     return {
         "number": number(attempt.number),
         "driver": number(attempt.driver.number),
+        "kind": {"text": label.text, "tone": label.tone, "help": label.help},
         "at": iso(attempt.started_at),
         "at_text": moment(attempt.started_at),
-        "cause": headline(attempt.recovery_cause) or NOTHING,
-        "text": tail(attempt.recovery_cause),
-        "has_more": has_more(attempt.recovery_cause),
+        "cause": headline(cause) or recoveries.why(attempt, last, took),
+        "text": tail(cause),
+        "has_more": has_more(cause),
         "restored": restored,
-        "downtime": duration(sum(known)) if known else NOTHING,
-        "parts": f"delay {duration(attempt.backoff_ms)}, redeploy "
-        f"{duration(attempt.redeploy_ms)}, restore {duration(attempt.restore_ms)}"
-        if known
-        else "",
+        "downtime": _downtime(took),
+        "parts": recoveries.down_parts(took),
         "beyond": beyond,
         "catch_up": duration(attempt.catch_up_ms),
         "replayed": number(attempt.replayed_records),
         "restored_bytes": size(attempt.restored_bytes),
     }
+
+
+def _downtime(took: Takeover) -> str:
+    if took.was_over:
+        return "The job was over, not down"
+    if took.down_ms is None:
+        return "Not running yet"
+    return f"Down for {duration(took.down_ms)}"
 
 
 def _exception(row: JobException) -> Json:

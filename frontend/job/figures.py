@@ -8,10 +8,10 @@ zone. Axes are in seconds or in bytes, with Plotly's SI prefixes.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from checkpoints.conditions.reasons import reason_text
-from checkpoints.models import Checkpoint
+from checkpoints.models import LAST_PHASES, Checkpoint
 from controlplane.alerts.models import Alert
 from controlplane.base.formatting import duration, iso, size
 from frontend.base.alignment import (
@@ -28,6 +28,7 @@ from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
 BARS_MAX = 24  # Channels; more are shown as a heat map.
 HEAT_CELLS_MAX = 3_000  # About 200 kB.
 HEAT_ROWS_MAX = 32
+ALIGNMENT_AXIS_S = 0.01  # Axes and colours reach at least so far: less than that is no delay.
 GATES_SHOWN = max(BARS_MAX, HEAT_ROWS_MAX)  # The slowest gates that a figure may show.
 
 # Phases in the order in which they happen: column, name in the legend, colour.
@@ -63,8 +64,7 @@ def heat_scale(most: float, title: str, unit: str = "s") -> Figure:
     """The colours of a heat map of seconds, or bytes (``"B"``), up to ``most``."""
     return {
         "zmin": 0,
-        # All zero: a scale of a millisecond, or a byte.
-        "zmax": max(most, 0.001 if unit == "s" else 1),
+        "zmax": max(most, ALIGNMENT_AXIS_S if unit == "s" else 1),
         "colorscale": [[0, "var(--heat-low)"], [0.5, "var(--heat-mid)"], [1, "var(--heat-high)"]],
         "colorbar": {
             "title": {"text": title},
@@ -87,9 +87,9 @@ def history(
 ) -> Figure:
     """Durations by phase over the time of the trigger, state sizes below, exceptions above.
 
-    Each phase is the longest among the subtasks, so their sum may exceed the duration, which has a
-    mark of its own. Failed and aborted checkpoints are marked; downtime is shaded. Alerts are
-    marked where their conditions began.
+    A bar is the phases of the subtask that was last, within the duration, which has a mark of its
+    own; where they are not known it is the duration alone. Failed and aborted checkpoints are
+    marked; downtime is shaded. Alerts are marked where their conditions began.
 
     Args:
         address: The address of a checkpoint's page by its number; its marks lead there.
@@ -103,20 +103,41 @@ def history(
         """The values of the hover text, and last the address behind a click."""
         return [f"{row.number:,}", iso(row.triggered_at) or "", *texts, address(row.number)]
 
+    lasts = [(row, last_subtask(row)) for row in rows]
+    known = [(row, last) for row, last in lasts if last is not None]
     bars = [
         {
             "type": "bar",
             "name": name,
-            "x": [iso(row.triggered_at) for row in rows],
-            "y": [getattr(row, column) / 1_000 for row in rows],
+            "x": [iso(row.triggered_at) for row, _ in known],
+            "y": [last.phases_ms[column] / 1_000 for _, last in known],
             "width": width_ms,
-            "customdata": [about(row, duration(getattr(row, column))) for row in rows],
-            "hovertemplate": f"checkpoint %{{customdata[0]}}, %{{customdata[1]}}<br>{name}: "
-            "%{customdata[2]}<extra></extra>",
+            "customdata": [
+                about(row, duration(last.phases_ms[column]), plain(last.name))
+                for row, last in known
+            ],
+            "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
+            f"{name} of %{{customdata[3]}}: %{{customdata[2]}}<extra></extra>",
             "marker": {"color": color, "line": {"width": 0}},
         }
         for column, name, color in PHASES
+        if known
     ]
+    unknown = [row for row, last in lasts if last is None and row.status not in UNCOMPLETED]
+    if unknown:
+        bars.append(
+            {
+                "type": "bar",
+                "name": "Phases not kept",
+                "x": [iso(row.triggered_at) for row in unknown],
+                "y": [(row.duration_ms or 0) / 1_000 for row in unknown],
+                "width": width_ms,
+                "customdata": [about(row, duration(row.duration_ms)) for row in unknown],
+                "hovertemplate": "checkpoint %{customdata[0]}, %{customdata[1]}<br>"
+                "%{customdata[2]} in all; its phases are not kept<extra></extra>",
+                "marker": {"color": "var(--idle-back)", "line": {"width": 0}},
+            }
+        )
     ends = {
         "type": "scatter",
         "mode": "markers",
@@ -199,8 +220,12 @@ def history(
                     "y0": 0,
                     "y1": 1,
                     "layer": "below",
-                    "fillcolor": "var(--bad-back)",
-                    "line": {"color": "var(--bad)", "width": 1, "dash": "dot"},
+                    "fillcolor": "var(--idle-back)" if down.is_planned else "var(--bad-back)",
+                    "line": {
+                        "color": "var(--quiet)" if down.is_planned else "var(--bad)",
+                        "width": 1,
+                        "dash": "dot",
+                    },
                 }
                 for down in downs
             ],
@@ -225,6 +250,29 @@ def history(
             **({"yaxis3": _HAPPENED_AXIS | {"domain": [top, 1]}} if happened else {}),
         ),
     }
+
+
+class LastSubtask(NamedTuple):
+    """The subtask that a checkpoint took longest for."""
+
+    name: str
+    phases_ms: dict[str, float]  # By the names of ``PHASES``, within the checkpoint's duration.
+
+
+def last_subtask(row: Checkpoint) -> LastSubtask | None:
+    """The last subtask with its phases, cut at the end of the checkpoint; None: it is not known.
+
+    Clocks of hosts differ, and an unaligned snapshot is written while it aligns: the sum of its
+    phases may exceed the duration.
+    """
+    if row.last_subtask is None:
+        return None
+    left = float(row.duration_ms or 0)
+    phases = {}
+    for name in LAST_PHASES:
+        phases[name] = min(float(row.last_subtask[name]), left)
+        left -= phases[name]
+    return LastSubtask(row.last_subtask["subtask"], phases)
 
 
 _STATE_AXIS = {
@@ -315,9 +363,9 @@ def _bars(rows: Sequence[Channel]) -> Figure:
                 "ticksuffix": "s",
                 "rangemode": "tozero",
                 "nticks": 7,
-                # All zero: an axis of a millisecond, not one from minus one to one. A range that is
-                # null would be an error.
-                **({} if longest > 0 else {"range": [0, 0.001]}),
+                # Barriers that came together are no wide bars. A range that is null would be an
+                # error.
+                **({} if longest > ALIGNMENT_AXIS_S else {"range": [0, ALIGNMENT_AXIS_S]}),
             },
             yaxis={
                 "automargin": True,

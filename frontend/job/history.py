@@ -4,14 +4,14 @@ A percentile is the duration of an actual checkpoint (nearest rank): of 20 check
 percentile is the 19th.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
 from checkpoints.models import Checkpoint
-from jobs.models import Attempt, AttemptEnd
+from frontend.job.outages import Deployment, outages
+from jobs.models import Attempt
 from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus
 
 BARS_MAX = 1_000  # A screen has no more columns; of more checkpoints the longest are drawn.
@@ -94,22 +94,28 @@ def drawn(rows: Sequence[Checkpoint], at_most: int = BARS_MAX) -> list[Checkpoin
 
 @dataclass(frozen=True, slots=True)
 class DownTime:
-    """From the end of an attempt until the next one runs."""
+    """An outage, with what its mark tells."""
 
-    attempt: Attempt  # The one that took over.
+    attempt: Attempt | None  # The one that took over, or is about to; None: there is none yet.
     since: datetime
     until: datetime | None  # None: no attempt runs yet.
-    is_planned: bool = False  # The attempt before it did not fail.
+    is_planned: bool = False
     cause: str = ""
 
 
-def down_times(attempts: Sequence[Attempt]) -> list[DownTime]:
-    """The downtimes before each attempt but the first, of attempts oldest first."""
+def down_times(attempts: Sequence[Attempt], *, is_over: bool) -> list[DownTime]:
+    """The outages between attempts, as the page of attempts counts them.
+
+    Args:
+        attempts: Consecutive ones with their drivers, oldest first.
+        is_over: Whether the job has ended: then it is not down now.
+    """
+    by_number = {row.number: row for row in attempts}
+    deployments = [Deployment.from_attempt(row) for row in attempts]
     downs = []
-    for before, after in itertools.pairwise(attempts):
-        until = after.running_at or after.ended_at
-        since = before.ended_at or after.started_at - timedelta(milliseconds=after.backoff_ms or 0)
-        is_planned = before.end not in ("", AttemptEnd.FAILED)
-        cause = before.cause if is_planned else after.recovery_cause or before.cause
-        downs.append(DownTime(after, min(since, until or since), until, is_planned, cause))
+    for one in outages(deployments, is_over=is_over):
+        last = by_number[one.ended]
+        after = None if one.by is None else by_number[one.by]
+        told = "" if one.is_planned or after is None else after.recovery_cause
+        downs.append(DownTime(after, one.begins, one.ends, one.is_planned, told or last.cause))
     return downs

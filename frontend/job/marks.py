@@ -11,7 +11,7 @@ from controlplane.alerts.models import Alert
 from controlplane.base.formatting import duration, iso, milliseconds_between
 from frontend.base.texts import headline
 from frontend.job.history import EXCEPTION_KINDS, DownTime
-from jobs.models import JobException
+from jobs.models import Attempt, JobException
 
 Figure = dict[str, Any]
 
@@ -42,21 +42,27 @@ def _marks(name: str, color: str, downs: Sequence[DownTime], now: datetime) -> F
         "yaxis": "y3",
         "customdata": [
             [
-                f"{down.attempt.number:,}",
+                "none yet" if down.attempt is None else f"{down.attempt.number:,}",
                 iso(down.since),
                 duration(milliseconds_between(down.since, down.until or now))
                 + ("" if down.until else " so far"),
                 _hover(down.cause) or "cause unknown",
-                "the beginning"
-                if down.attempt.restored_checkpoint is None
-                else f"checkpoint {down.attempt.restored_checkpoint:,}",
+                _restored(down.attempt),
             ]
             for down in downs
         ],
         "hovertemplate": f"{name.lower()}, attempt %{{customdata[0]}}, %{{customdata[1]}}<br>"
-        "down for %{customdata[2]}, restored %{customdata[4]}<br>%{customdata[3]}<extra></extra>",
+        "down for %{customdata[2]}%{customdata[4]}<br>%{customdata[3]}<extra></extra>",
         "marker": {"color": color, "symbol": "triangle-up", "size": 11},
     }
+
+
+def _restored(attempt: Attempt | None) -> str:
+    if attempt is None:
+        return ""
+    if attempt.restored_checkpoint is None:
+        return ", restored the beginning"
+    return f", restored checkpoint {attempt.restored_checkpoint:,}"
 
 
 def mark_exceptions(rows: Sequence[JobException]) -> Figure:

@@ -1,7 +1,8 @@
 """Queries of the job page; their number does not depend on the amount of data."""
 
+import itertools
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.contrib.postgres.aggregates import ArrayAgg
@@ -12,6 +13,7 @@ from django.db.models import (
     BigIntegerField,
     BooleanField,
     Count,
+    Exists,
     ExpressionWrapper,
     F,
     FloatField,
@@ -34,6 +36,7 @@ from controlplane.alerts.models import FIRING, Alert
 from controlplane.base import clock
 from frontend.base.alignment import NOTHING_ALIGNED, Aligned
 from frontend.base.query_parameters import BIGINT_MAX
+from frontend.base.up_time import ended_up_time
 from frontend.graph.state import ChainSubtasks, Load, Stall, Waiting, WaitingGate
 from frontend.job.history import Window
 from jobs.models import (
@@ -88,6 +91,7 @@ class PageColumns(RevisionColumns):
     """The further columns of a job on its page."""
 
     now: datetime
+    ended_up_time: timedelta | None
     fork_list: list[Fork]
 
 
@@ -111,6 +115,7 @@ def job_with_now(job_id: str) -> "WithAnnotations[Job, PageColumns] | None":
         .defer("coordinator__state", "options", "spark_conf", "settings", "restart_state")
         .annotate(
             now=clock.DatabaseNow(),
+            ended_up_time=ended_up_time(),
             newest_exception=Subquery(
                 JobException.objects.filter(job=OuterRef("pk"))
                 .order_by("-at", "-id")
@@ -149,9 +154,10 @@ def newest_driver(job_id: str) -> Driver | None:
 
 
 class WorkerColumns(TypedDict):
-    """The worker processes of an attempt whose memory is known, the largest first."""
+    """The further columns of an attempt: its workers whose memory is known, the largest first."""
 
     memory: list[dict[str, int]]  # Each with ``slot`` and ``bytes``.
+    is_first: bool  # Of its driver.
 
 
 def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, WorkerColumns] | None":
@@ -159,7 +165,10 @@ def newest_attempt(job_id: str) -> "WithAnnotations[Attempt, WorkerColumns] | No
     known = Worker.objects.filter(attempt=OuterRef("pk"), memory_bytes__isnull=False)
     largest_first = known.order_by("-memory_bytes", "slot_index")
     each = largest_first.values(json=JSONObject(slot="slot_index", bytes="memory_bytes"))
-    attempts = Attempt.objects.filter(job=job_id).annotate(memory=ArraySubquery(each))
+    earlier = Attempt.objects.filter(driver=OuterRef("driver"), number__lt=OuterRef("number"))
+    attempts = Attempt.objects.filter(job=job_id).annotate(
+        memory=ArraySubquery(each), is_first=~Exists(earlier)
+    )
     return attempts.order_by("-number").first()
 
 
@@ -366,7 +375,8 @@ def settled_within(job_id: str, window: Window) -> list[Checkpoint]:
 
 def attempts_since(job_id: str, since: datetime) -> list[Attempt]:
     """The attempts that ran or began since then, oldest first, and the attempt before them."""
-    rows = Attempt.objects.filter(job=job_id).order_by("-number")[: HAPPENINGS_MAX + 1]
+    newest = Attempt.objects.filter(job=job_id).select_related("driver").order_by("-number")
+    rows = newest[: HAPPENINGS_MAX + 1]
     attempts = list(reversed(rows))
     first = next((at for at, row in enumerate(attempts) if row.started_at > since), len(attempts))
     return attempts[max(first - 1, 0) :]
@@ -480,13 +490,10 @@ def job_with_revisions(job_id: str) -> "WithAnnotations[Job, RevisionColumns] | 
     return rows.filter(pk=job_id).first()
 
 
-def recoveries(job_id: str) -> list[Attempt]:
-    """The newest attempts that replaced another one, newest first."""
-    return list(
-        Attempt.objects.filter(job=job_id, number__gt=1)
-        .select_related("driver")
-        .order_by("-number")[:RECOVERIES_SHOWN]
-    )
+def takeovers(job_id: str) -> list[tuple[Attempt, Attempt]]:
+    """The newest attempts that replaced another one, each with that one, newest first."""
+    newest = Attempt.objects.filter(job=job_id).select_related("driver").order_by("-number")
+    return list(itertools.pairwise(newest[: RECOVERIES_SHOWN + 1]))
 
 
 def newest_settled_at(job_id: str) -> datetime | None:

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.urls import reverse
 
 from checkpoints.conditions import facts as condition_facts
 from checkpoints.conditions.judge import ConditionKind, list_conditions
 from checkpoints.conditions.reasons import reason_text
 from checkpoints.models import Checkpoint
+from controlplane.base import server_losses
 from controlplane.base.formatting import (
     NOTHING,
     age,
@@ -30,13 +32,22 @@ from controlplane.base.formatting import (
 )
 from frontend.base import in_flight, status, verdict_cache
 from frontend.base.texts import has_more, headline, tail
+from frontend.base.up_time import UpTime, first_ran, running_since
 from frontend.graph import picture, state
-from frontend.job import queries
+from frontend.job import queries, relaunch
 from frontend.operations import results
-from jobs.models import Attempt, DesiredState, Driver, Job, Operation, OperationKind
+from jobs.models import (
+    Attempt,
+    DesiredState,
+    Driver,
+    Job,
+    Operation,
+    OperationKind,
+    OperationStatus,
+)
 from jobs.operations import blocking
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import UNCOMPLETED, JobStatus
+from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus, JobStatus
 
 if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
     from django_stubs_ext import WithAnnotations
@@ -89,22 +100,27 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
         completed=completed,
         settled=settled,
         due_at=coordinator.due_at if coordinator else None,
+        is_redis_away=server_losses.is_redis_away(settings.REDIS_URL),
     )
-    judged = _judged(shown, settled, now)
+    ended = _ended(job, operations)
+    # A planned end is no reason for a verdict, even if the last checkpoint failed.
+    judged = None if ended else _judged(shown, settled, now)
     verdict = verdict_cache.cached_verdict(judged) if judged else None
     operators = picture.build_graph(queries.operators(job_id), queries.edges(job_id))
     value = {
         "now": iso(now),
         "id": job.pk,
         "name": job.name,
-        "status": status.of_job(job.status),
+        "status": status.of_job(job.status, is_planned=job.is_planned),
+        "ended": ended,
         "cause": _cause(job),
         "is_over": job.is_over,
         # The page shows the cause by itself.
         "attention": status.of_conditions(
             one for one in list_conditions(facts) if not (job.cause and one.kind in _TELL_CAUSE)
         ),
-        "uptime": _uptime(job, now),
+        "uptime": _uptime(job, attempt, now),
+        "relaunch": _relaunch(job, driver, attempt, chains, now),
         "attempt": _attempt(attempt, is_over=job.is_over),
         "subtasks": _subtasks(job, chains),
         "driver": _driver(driver, now, is_silent=facts.silent_ms is not None),
@@ -318,19 +334,56 @@ def _cause(job: Job) -> Json | None:
     if not job.cause:
         return None
     return {
+        "tone": "idle" if job.is_planned else "bad",
         "headline": headline(job.cause),
         "text": tail(job.cause),
         "has_more": has_more(job.cause),
     }
 
 
-def _uptime(job: Job, now: datetime) -> Json:
+def _ended(job: Job, operations: Sequence[Operation]) -> Json | None:
+    """The planned end of a job in words; None while it has not ended, or where it failed."""
+    if job.status == JobStatus.FINISHED:
+        by = _by(operations, OperationKind.STOP)
+        how = "Stopped with a savepoint" if by is not None else "Finished: its sources ended"
+        then = "All its output is committed."
+    elif job.status == JobStatus.CANCELED:
+        by, how = _by(operations, OperationKind.CANCEL), "Cancelled"
+        then = (
+            "Output since the last completed checkpoint is not committed. A restart resumes the "
+            "job from there."
+        )
+    else:
+        return None
     return {
-        "since": iso(job.started_at),
-        "until": iso(job.ended_at),
-        "text_ago": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
+        "text": f"{how}{f' by {by}' if by else ''}",
+        "at": iso(job.ended_at),
+        "at_text": moment(job.ended_at),
+        "then": then,
+        "tone": status.of_job(job.status)["tone"],
+    }
+
+
+def _by(operations: Sequence[Operation], kind: OperationKind) -> str | None:
+    """The account whose request of a kind succeeded last among the job's newest operations."""
+    rows = [
+        row for row in operations if row.kind == kind and row.status == OperationStatus.SUCCEEDED
+    ]
+    if not rows:
+        return None
+    return rows[0].requested_by.get_username() if rows[0].requested_by else "the control plane"
+
+
+def _uptime(
+    job: "WithAnnotations[Job, queries.PageColumns]", attempt: Attempt | None, now: datetime
+) -> Json:
+    running_at = running_since(attempt.running_at, attempt.ended_at) if attempt else None
+    up = UpTime(job.ended_up_time, None if job.is_over else running_at)
+    return {
+        "since": iso(up.since),
+        "text_ago": up.text(now),
         "label": "Ran for" if job.is_over else "Uptime",
-        "started": moment(job.started_at),
+        "started": first_ran(job.started_at),
     }
 
 
@@ -361,6 +414,24 @@ def _memory(attempt: "WithAnnotations[Attempt, queries.WorkerColumns]") -> str:
     if not others:
         return said
     return f"{said}, at most {size(largest['bytes'])} in slot {largest['slot']}"
+
+
+def _relaunch(
+    job: Job,
+    driver: Driver | None,
+    attempt: "WithAnnotations[Attempt, queries.WorkerColumns] | None",
+    chains: dict[str, state.ChainSubtasks],
+    now: datetime,
+) -> list[Json]:
+    return relaunch.relaunch_steps(
+        job,
+        driver,
+        attempt,
+        is_first=attempt is None or attempt.is_first,
+        running=sum(chain.running for chain in chains.values()),
+        total=sum(chain.total for chain in chains.values()),
+        now=now,
+    )
 
 
 def _subtasks(job: Job, chains: dict[str, state.ChainSubtasks]) -> str:
@@ -426,6 +497,7 @@ def _progress(checkpoint: Checkpoint | None, now: datetime) -> Json | None:
         "expected": checkpoint.subtask_count,
         "text": f"{checkpoint.acknowledged_count:,} of "
         f"{plural(checkpoint.subtask_count, 'subtask')} acknowledged{_overtaken(checkpoint)}",
+        "ended": "Aborted" if checkpoint.status == CheckpointStatus.ABORTED else "Failed",
         "why": _why(checkpoint),
     }
 

@@ -23,6 +23,7 @@ from frontend.base.access import account, action_for, data_for, form_for, page_f
 from frontend.graph import picture
 from frontend.job import details, figures, history, queries, snapshot
 from frontend.job.marks import Figure
+from frontend.job.outages import is_resumed
 from jobs import services as job_services
 from jobs.models import Job, Operation
 
@@ -110,10 +111,12 @@ def _history(job: Job, window: history.Window) -> Figure:
     now = clock.now()
     rows = queries.settled_within(job.pk, window)
     since = rows[-1].triggered_at if rows else now - window.span
+    attempts = queries.attempts_since(job.pk, since)
+    is_over = job.is_over or is_resumed(attempts[-1] if attempts else None, job)
     return figures.history(
         rows,
         address=lambda number: reverse("checkpoint-page", args=[job.pk, number]),
-        downs=history.down_times(queries.attempts_since(job.pk, since)),
+        downs=history.down_times(attempts, is_over=is_over),
         exceptions=queries.exceptions_since(job.pk, since),
         alerts=queries.alerts_since(job.pk, since),
         now=now,

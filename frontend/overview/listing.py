@@ -9,8 +9,9 @@ from django.core.paginator import Page, Paginator
 from django.urls import reverse
 
 from checkpoints.conditions import facts as condition_facts
-from checkpoints.conditions.judge import list_conditions
+from checkpoints.conditions.judge import REDIS_AWAY, list_conditions
 from checkpoints.models import Checkpoint
+from controlplane.base import server_losses
 from controlplane.base.formatting import (
     NOTHING,
     age,
@@ -20,10 +21,10 @@ from controlplane.base.formatting import (
     moment,
     number,
     plural,
-    rough_duration,
     size,
 )
 from frontend.base import status
+from frontend.base.up_time import UpTime, first_ran, running_since
 from frontend.overview import queries, sparkline
 from frontend.overview.filters import Group, Wanted
 from frontend.overview.queries import BackPressure, Urgency
@@ -83,7 +84,7 @@ def job_list(jobs: "Page[ListedJob]", wanted: Wanted = EVERYTHING) -> Json:
         job.pk: _job(
             job,
             completed.get(job.completed_id) if job.completed_id else None,
-            points.get(job.pk, [])[:SETTLED_CONSIDERED],
+            [one for one in points.get(job.pk, []) if not one.is_aborted][:SETTLED_CONSIDERED],
             failures.get(job.pk, 0),
         )
         | {
@@ -100,6 +101,7 @@ def job_list(jobs: "Page[ListedJob]", wanted: Wanted = EVERYTHING) -> Json:
         "now": iso(rows[0].now) if rows else None,
         "groups": _groups(wanted),
         "shown": _shown(jobs, wanted),
+        "away": REDIS_AWAY if server_losses.is_redis_away(settings.REDIS_URL) else "",
         "is_empty": "" if rows else "no job",
     }
 
@@ -177,19 +179,20 @@ def _job(
         completed=completed,
         settled=settled,
     )
+    running_at = running_since(job.attempt_running_at, job.attempt_ended_at)
+    up = UpTime(job.ended_up_time, None if job.is_over else running_at)
     return {
         "id": job.pk,
         "name": job.name,
         "url": reverse("job-page", args=[job.pk]),
-        "status": status.of_job(job.status),
+        "status": status.of_job(job.status, is_planned=job.is_planned),
         "attention": status.of_conditions(list_conditions(facts)),
         "attempt": number(job.attempt_number),
         "attempt_state": "none" if job.attempt_number is None else "some",
         "uptime": {
-            "since": iso(job.started_at),
-            "until": iso(job.ended_at),
-            "text": rough_duration(milliseconds_between(job.started_at, job.ended_at or now)),
-            "started": moment(job.started_at),
+            "since": iso(up.since),
+            "text": up.text(now),
+            "started": first_ran(job.started_at),
             "state": "some" if job.started_at else "none",
         },
         "checkpoints_url": reverse("job-checkpoints", args=[job.pk]),

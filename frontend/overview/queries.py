@@ -32,6 +32,7 @@ from django.db.models.lookups import Exact, IsNull, LessThan
 from checkpoints.conditions import judge
 from checkpoints.models import Checkpoint
 from controlplane.base import clock
+from frontend.base.up_time import ended_up_time
 from frontend.overview.filters import STATUSES, Group, Wanted
 from frontend.overview.sparkline import SHOWN, Point
 from jobs.models import (
@@ -81,6 +82,8 @@ class ListColumns(TypedDict):
     driver_created_at: datetime | None
     attempt_number: int | None
     attempt_running_at: datetime | None
+    attempt_ended_at: datetime | None
+    ended_up_time: timedelta | None
     completed_id: int | None
     recovered: int
     urgency: int
@@ -101,6 +104,8 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[J
             driver_created_at=_newest(Driver, "created_at"),
             attempt_number=_newest(Attempt, "number"),
             attempt_running_at=_newest(Attempt, "running_at"),
+            attempt_ended_at=_newest(Attempt, "ended_at"),
+            ended_up_time=ended_up_time(),
             completed_id=_completed("id"),
         )
         .annotate(recovered=_recoveries())
@@ -122,9 +127,12 @@ def _newest(model: Any, field: str) -> Subquery:
 
 
 def _recoveries() -> Coalesce:
-    """The number of the job's attempts that failed and were replaced."""
+    """The number of the job's attempts that ran, failed and were replaced."""
     failed = Attempt.objects.filter(
-        job=OuterRef("pk"), end=AttemptEnd.FAILED, number__lt=OuterRef("attempt_number")
+        job=OuterRef("pk"),
+        end=AttemptEnd.FAILED,
+        running_at__isnull=False,
+        number__lt=OuterRef("attempt_number"),
     )
     counted = failed.order_by().values("job").annotate(count=Count("pk")).values("count")
     return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
@@ -229,9 +237,9 @@ def failures_by_job(job_ids: Sequence[str], now: datetime) -> dict[str, int]:
 
 
 def recent_points(job_ids: Sequence[str]) -> dict[str, list[Point]]:
-    """The newest completed and failed checkpoints by job, newest first."""
+    """The newest settled checkpoints by job, newest first."""
     # One scan of the index of (job, number) per job, however many checkpoints are stored.
-    newest = _not_aborted()
+    newest = Checkpoint.objects.filter(job=OuterRef("pk"), settled_at__isnull=False)
     points = newest.order_by("-number").values(
         point=JSONObject(duration_ms="duration_ms", status="status", reason="reason")
     )

@@ -9,7 +9,7 @@ from django.urls import path, reverse
 from controlplane.accounts.models import Role
 from frontend.base import pages
 from frontend.base.access import page_for
-from frontend.overview import filters, listing
+from frontend.overview import filters, listing, sparkline
 
 
 @page_for(Role.VIEWER)
@@ -22,6 +22,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
         "wanted": wanted,
         "live": listing.job_list(page, wanted),
         "data_url": reverse("job-list-data") + wanted.at(page.number).query(),
+        "spark_scale": sparkline.SCALE,
         "beside": _beside(page, wanted),
         "may_operate": pages.may_operate(request),
     }

@@ -77,7 +77,7 @@ def _lose(job: Job, driver: Driver, log: str) -> bool:
 
 def _how_it_ended(driver: Driver, code: int | None, log: str) -> str:
     if code is None:
-        how = ""
+        how = "; its exit code is not known, since the launcher that started it is gone"
     elif code < 0:
         how = f", killed by {signal.Signals(-code).name}"
     elif code > 128 and code - 128 in {s.value for s in signal.Signals}:

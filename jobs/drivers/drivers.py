@@ -160,10 +160,10 @@ def lost(job: Job, driver: Driver, cause: str) -> None:
         return
     logger.warning("driver %d is lost: %s", driver.number, _first_line(cause))
     now = clock.now()
-    JobException.objects.create(
-        job=job, at=now, kind="driver", driver_number=driver.number, text=cause
-    )
     is_canceled = job.desired == DesiredState.CANCELED
+    # A driver that is to end anyway is no exception, however it ends.
+    kind = "notice" if is_canceled else "driver"
+    JobException.objects.create(job=job, at=now, kind=kind, driver_number=driver.number, text=cause)
     job_events.record(
         job,
         JobEventKind.DRIVER_LOST,

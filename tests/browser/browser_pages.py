@@ -22,7 +22,7 @@ from controlplane.secrets import services as secrets
 from frontend.confirm.views import QUESTIONS
 from jobs.models import Job, Operation, Subtask
 from tests import factories
-from tests.database.frontend import documents, flights
+from tests.database.frontend import documents, flights, rows_recovery
 from weir.config import CheckpointConfig
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.operations import Before, OperationKind, OperationState, Phase
@@ -96,7 +96,8 @@ def seeded(directory: Path, by: User) -> list[Shown]:
     starting = factories.job("orders-backfill", status=JobStatus.CREATED, created_at=clock.now())
     operations = _operations(running, fork, by, directory)
     savepoint = running.savepoints.get(name="before-release")
-    archived = factories.job("trips", status="canceled", archived_at=clock.now())
+    factories.driver(starting, 1, "starting", heard_at=None, created_at=clock.now())
+    archived = _cancelled(by)
     record(by, "job.cancel", f"job/{finished.pk}", after={"desired": "canceled"})
     record(by, "savepoint.take", f"job/{running.pk}", after={"name": savepoint.name})
     record(None, "job.restart", f"job/{running.pk}", after={"attempt": 2})
@@ -310,6 +311,22 @@ def _finished() -> Job:
     factories.graph(job)
     factories.subtasks(job, SubtaskStatus.FINISHED)
     flights.history(job, 15, until=job.ended_at)
+    return job
+
+
+def _cancelled(by: User) -> Job:
+    """A job that was rescaled, whose last checkpoint a cancellation aborted; archived."""
+    job = factories.job("trips")
+    factories.graph(job)
+    factories.subtasks(job)
+    rows_recovery.eventful(job)
+    flights.history(job, 12)
+    for number, reason in ((13, "job_rescaled"), (14, "job_canceled")):
+        factories.checkpoint(job, number, status=CheckpointStatus.ABORTED, reason=reason)
+    now = clock.now()
+    job.attempts.filter(ended_at=None).update(end="canceled", ended_at=now)
+    factories.operation(job, by, "cancel", "succeeded")
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.CANCELED, ended_at=now, archived_at=now)
     return job
 
 

@@ -3,9 +3,13 @@
 The job's driver is the test itself: what it would report goes through the coordinator.
 """
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psycopg2
 import pytest
+from django.db import connection
 from django.db.models import F
 
 from controlplane.accounts.models import Role
@@ -111,6 +115,30 @@ def test_a_silent_driver_is_noticed_while_the_page_is_open(window: Window) -> No
     window.sees(".tiles", "Silent")
 
 
+BUTTON = "form[data-action] button.primary"
+
+
+@contextmanager
+def database_away() -> Iterator[None]:
+    """The database refuses every connection but the test's own."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_database(), pg_backend_pid()")
+        name, own = cursor.fetchone()
+    other = psycopg2.connect(**connection.get_connection_params() | {"dbname": "postgres"})
+    other.autocommit = True
+    with closing(other), other.cursor() as cursor:
+        cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        try:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = %s AND pid <> %s",
+                [name, own],
+            )
+            yield
+        finally:
+            cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+
+
 def test_without_the_server_the_page_says_so_and_comes_back(
     web: WebProcess, window: Window
 ) -> None:
@@ -123,15 +151,30 @@ def test_without_the_server_the_page_says_so_and_comes_back(
     window.sees(PROGRESS, "No checkpoint yet")
     web.stop()
     window.sees("#connection", "No connection to the control plane since")
-    assert "sinks commit nothing until the control plane is back" in window.text("#connection")
-    window.click("Take a checkpoint")
-    window.sees("#action-result", "could not be reached")
+    assert "sinks commit nothing until the connection is back" in window.text("#connection")
+    assert window.count(BUTTON) == 1
+    assert window.count(f"{BUTTON}:disabled") == 1
     web.start()
     wait_until(lambda: window.text("#connection") == "", "the page is connected again")
     window.click("Take a checkpoint")
     window.sees(PROGRESS, "Checkpoint 1 In progress")
-    assert job.operations.count() == 1
+
+    with database_away():
+        window.sees("#connection", "The control plane cannot reach PostgreSQL since")
+        assert window.count(f"{BUTTON}:disabled") == 1
+    wait_until(lambda: window.text("#connection") == "", "the page is connected again")
+    assert window.count(f"{BUTTON}:disabled") == 0
     assert not window.was_reloaded()
+
+    window.open(f"/jobs/{job.pk}/stop")
+    with database_away():
+        window.sees("#connection", "The control plane cannot reach PostgreSQL since")
+        assert window.count("form.stack button:disabled") == 1
+        assert window.open("/jobs/") == 503
+        window.sees("#error-page", "This page loads by itself once the database is back.")
+        assert not window.was_reloaded()
+    window.sees("h1", "Jobs")
+    assert job.operations.count() == 1
 
 
 def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(window: Window) -> None:
@@ -243,6 +286,12 @@ def test_browser_and_server_write_times_alike(window: Window) -> None:
         [value for value, _ in ROUGH],
     )
     assert written == [words for _, words in ROUGH]
+    local = """
+        async (text) => (await import("/static/frontend/format.js")).inLocalTime(text)
+        """  # Five and a half hours ahead.
+    text = "hourly-1 stuck in one call since 2026-11-25 20:45:09 UTC; 2 s ago"
+    said = "hourly-1 stuck in one call since 2026-11-26 02:15:09; 2 s ago"
+    assert window.evaluate(local, text) == said
 
 
 SPLIT = ("split", "now", "then")

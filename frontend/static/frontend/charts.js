@@ -56,16 +56,56 @@ function local(iso) {
   return new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, -1).replace("T", " ");
 }
 
-/** The layout of a narrow chart: without titles of axes and without a wide legend. */
-function narrowed(layout) {
-  const narrow = {
-    ...layout,
-    legend: { ...layout.legend, entrywidth: 0.49, entrywidthmode: "fraction", font: { size: 9.5 } },
-  };
+/** The layout of a narrow chart: without titles of axes, and with room for a legend of its own. */
+function narrowed(layout, entries) {
+  const legend_px = Math.ceil(entries / LEGEND_COLUMNS) * LEGEND_ROW_PX;
+  const extra_px = legend_px + LEGEND_GAP_PX - layout.margin.t;
+  const narrow = { ...layout, showlegend: false, margin: { ...layout.margin, t: legend_px + LEGEND_GAP_PX } };
+  if (layout.height) narrow.height = layout.height + extra_px;
   for (const name of Object.keys(layout).filter((key) => AXIS.test(key))) {
-    narrow[name] = { ...layout[name], title: { text: "" }, nticks: Math.min(layout[name].nticks ?? 4, 4) };
+    const { nticks } = layout[name];
+    // An axis of names shows each of them.
+    narrow[name] = { ...layout[name], title: { text: "" }, ...(nticks ? { nticks: Math.min(nticks, 4) } : {}) };
   }
   return narrow;
+}
+
+const DASHES_PX = 220; // The room of all dashes, so that neighbours keep apart.
+
+/** The traces of a narrow chart: dashes that mark bars are no wider than those. */
+function thinned(data) {
+  return data.map((trace) => {
+    if (trace.marker?.symbol !== "line-ew-open") return trace;
+    const size = Math.max(3, Math.min(trace.marker.size, DASHES_PX / trace.x.length));
+    return { ...trace, marker: { ...trace.marker, size } };
+  });
+}
+
+// Plotly's own legend prints its entries over one another where the axis leaves it little room.
+const LEGEND_COLUMNS = 2;
+const LEGEND_ROW_PX = 20; // As the style sheet has it.
+const LEGEND_GAP_PX = 12;
+const SIGNS = { x: "✖", "triangle-up": "▲", diamond: "◆", star: "★", "star-open": "☆", "line-ew-open": "–", "line-ns-open": "|" };
+
+function named(data, layout) {
+  return layout.showlegend === false ? [] : data.filter(({ name, showlegend, visible }) => name && showlegend !== false && visible !== "legendonly");
+}
+
+/** The legend of a narrow chart, above its picture. */
+function legendOf(traces, style) {
+  const list = document.createElement("ul");
+  list.className = "chart-legend";
+  list.setAttribute("aria-hidden", "true");
+  for (const { name, type, marker, line, fillcolor } of traces) {
+    const entry = document.createElement("li");
+    const sign = document.createElement("span");
+    const symbol = [marker?.symbol].flat()[0];
+    sign.textContent = SIGNS[symbol] ?? (type === "bar" || fillcolor ? "■" : "—");
+    sign.style.color = coloured([marker?.color ?? line?.color].flat()[0] ?? "", style);
+    entry.append(sign, name);
+    list.append(entry);
+  }
+  return list;
 }
 
 const AXIS = /^[xy]axis\d*$/;
@@ -99,6 +139,7 @@ export class Chart {
   #figure = null;
   #asked = 0; // Number of the last fetch of the figure.
   #shown = 0; // Number of the fetch that is drawn.
+  #legend = null; // Of a narrow chart.
   #leads = false; // Whether the click handler is set.
 
   constructor(element, url, plotlyUrl) {
@@ -146,8 +187,13 @@ export class Chart {
     const { data, layout } = this.#figure;
     const isNarrow = this.#element.clientWidth < NARROW_PX;
     const config = { ...CONFIG, displayModeBar: isNarrow ? false : "hover" };
-    const fitted = isNarrow ? narrowed(layout) : layout;
-    await Plotly.react(this.#element, coloured(data, style), themed(coloured(fitted, style), style), config);
+    const entries = isNarrow ? named(data, layout) : [];
+    const fitted = isNarrow ? narrowed(layout, entries.length) : layout;
+    const traces = isNarrow ? thinned(data) : data;
+    await Plotly.react(this.#element, coloured(traces, style), themed(coloured(fitted, style), style), config);
+    this.#legend?.remove();
+    this.#legend = isNarrow ? legendOf(entries, style) : null;
+    if (this.#legend) this.#element.append(this.#legend);
     if (!this.#leads) this.#lead();
     this.#element.dataset.drawn = String(Number(this.#element.dataset.drawn ?? 0) + 1);
   }

@@ -265,6 +265,6 @@ if (article().dataset.underWay !== undefined) {
   refetch(article(), {
     relevant: ({ progress, revisions }) => [progress, revisions.checkpoints],
     show: follow,
-    says: (since) => `No connection to the control plane since ${since}; this page shows the state at that time.`,
+    says: "this page shows the state at that time.",
   });
 }

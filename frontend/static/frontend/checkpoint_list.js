@@ -41,6 +41,6 @@ if (page.dataset.follow === undefined) {
       newer.hidden = false;
       return undefined;
     },
-    says: (since) => `No connection to the control plane since ${since}; the list shows the state at that time.`,
+    says: "the list shows the state at that time.",
   });
 }

@@ -38,6 +38,17 @@ export function shortLocalTime(iso) {
   return Number.isNaN(moment.getTime()) ? "" : SHORT.format(moment);
 }
 
+const STAMP = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/g;
+
+/** A text with its times as the viewer's clock shows them, in the same form, without a zone. */
+export function inLocalTime(text) {
+  return text.replace(STAMP, (stamp) => {
+    const moment = new Date(`${stamp.slice(0, 10)}T${stamp.slice(11, 19)}Z`);
+    const date = [moment.getFullYear(), pad(moment.getMonth() + 1), pad(moment.getDate())].join("-");
+    return `${date} ${[moment.getHours(), moment.getMinutes(), moment.getSeconds()].map(pad).join(":")}`;
+  });
+}
+
 /** The same in UTC, as controlplane/base/formatting.py writes it. */
 export function absoluteTime(iso) {
   const moment = new Date(iso);

@@ -3,6 +3,7 @@
 // Texts and tooltips are the elements with data-part; bars have their full width in data-full.
 // A picture of another graph (a restart with a changed pipeline) is fetched anew.
 
+import { inLocalTime } from "./format.js";
 import { patience } from "./requests.js";
 
 export class Graph {
@@ -12,6 +13,7 @@ export class Graph {
   /** `scope` is the element that holds the picture; it is empty before there is one. */
   constructor(scope) {
     this.#scope = scope;
+    localise(scope);
   }
 
   show(state) {
@@ -37,11 +39,19 @@ export class Graph {
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       const found = page.querySelector("[data-scope=graph]");
       if (found) this.#scope.replaceChildren(...found.childNodes);
+      localise(this.#scope);
     } catch (error) {
       console.info(`The graph comes with the next snapshot: ${error.message}`);
     } finally {
       this.#fetching = false;
     }
+  }
+}
+
+/** The times that the server wrote, in the viewer's zone. */
+function localise(scope) {
+  for (const part of scope.querySelectorAll("[data-part]")) {
+    if (part.childElementCount === 0) write(part, part.textContent);
   }
 }
 
@@ -58,6 +68,7 @@ function showChain(box, chain) {
     else if (name === "busy") fillTo(part, chain.busy);
     else if (name === "bar") set(part, "data-shown", String(chain.load !== ""));
     else if (name === "pressed") showPressed(box, part, chain);
+    else if (name === "busiest") set(part, "transform", `translate(${width(chain.busiest, Number(part.dataset.full))} 0)`);
     else write(part, chain[name] ?? "");
   }
 }
@@ -96,5 +107,6 @@ function set(element, name, value) {
 }
 
 function write(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = inLocalTime(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }

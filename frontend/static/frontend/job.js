@@ -19,10 +19,8 @@ const scopes = page.querySelectorAll("[data-scope=details]");
 const announcer = document.getElementById("announcer");
 const connection = new Connection(
   document.getElementById("connection"),
-  (since) =>
-    `No connection to the control plane since ${since}; this page shows the state at that time. ` +
-    "The job keeps running, but takes no checkpoint, and exactly-once sinks commit nothing " +
-    "until the control plane is back.",
+  "this page shows the state at that time. The job keeps running, but takes no checkpoint, and " +
+    "exactly-once sinks commit nothing until the connection is back.",
 );
 const past = new Chart(page.querySelector("[data-figure=history]"), withWindow(page.dataset.history), plotly);
 const charts = [

@@ -11,16 +11,15 @@ const EVERY_MS = 3_000;
 const page = document.getElementById("jobs");
 const connection = new Connection(
   document.getElementById("connection"),
-  (since) =>
-    `No connection to the control plane since ${since}; this page shows the state at that time. ` +
-    "Jobs keep running, but take no checkpoints until the control plane is back.",
+  "this page shows the state at that time. Jobs keep running, but take no checkpoints until the " +
+    "connection is back.",
 );
 
-/** Bars and crosses, as the server drew them. */
+/** Bars, crosses and dashes, as the server drew them. */
 function drawSparklines(jobs) {
   const rows = new Map([...page.querySelectorAll("tbody[data-item]")].map((row) => [row.dataset.item, row]));
   for (const { id, spark } of jobs) {
-    for (const name of ["bars", "failed"]) {
+    for (const name of ["bars", "failed", "aborted"]) {
       const path = rows.get(id)?.querySelector(`.spark .${name}`);
       if (path && path.getAttribute("d") !== spark[name]) path.setAttribute("d", spark[name]);
     }

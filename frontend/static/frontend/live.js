@@ -17,6 +17,7 @@ export function follow(url, probe, { onSnapshot, onConnection }) {
     close();
     source = new EventSource(url);
     source.addEventListener("snapshot", take);
+    source.addEventListener("away", () => { onConnection(false, false); heardSomething(); });
     source.addEventListener("error", () => {
       onConnection(false, false);
       // After an answer that is no stream (logged out, server starting) the browser never tries again.

@@ -26,6 +26,6 @@ if (page.dataset.over === "") {
       progress?.is_under_way ? [progress.number, progress.acknowledged] : null,
     ],
     show,
-    says: (since) => `No connection to the control plane since ${since}; this page shows the progress at that time.`,
+    says: "this page shows the progress at that time.",
   });
 }

@@ -27,6 +27,5 @@ document.querySelector("tr[data-is-wanted]")?.scrollIntoView({ block: "center" }
 refetch(page, {
   relevant: ({ status, attempt, revisions }) => [status, attempt, revisions?.events],
   show,
-  says: (since) =>
-    `No connection to the control plane since ${since}; this page shows the state at that time.`,
+  says: "this page shows the state at that time.",
 });

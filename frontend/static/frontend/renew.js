@@ -12,7 +12,7 @@ const EVERY_MS = 4_000;
 const parts = document.querySelectorAll("[data-renew]").length;
 const connection = new Connection(
   document.getElementById("connection"),
-  (since) => `No connection to the control plane since ${since}; this page shows the state at that time.`,
+  "this page shows the state at that time.",
 );
 const seen = new Map();
 let isLooking = false;

@@ -68,6 +68,5 @@ refetch(page, {
     progress?.kind === "Savepoint" ? progress.acknowledged : null,
   ],
   show,
-  says: (since) =>
-    `No connection to the control plane since ${since}; this page shows the state at that time.`,
+  says: "this page shows the state at that time.",
 });

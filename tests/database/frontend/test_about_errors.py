@@ -1,13 +1,29 @@
 """Login and error pages: what happened, and what to do."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from django.db import OperationalError
 from django.template.loader import render_to_string
 from django.test import Client
 
 from controlplane.accounts.models import Role
+from controlplane.base import server_losses
+from frontend.job import views as job_views
+from frontend.overview import listing
 from tests import factories
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def database_losses() -> Iterator[None]:
+    """Losses that a test notes are forgotten after it: others judge silence by them."""
+    yield
+    server_losses.forget()
+
+
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -53,7 +69,44 @@ def test_nothing_at_an_address_is_said_to_everybody(client: Client, viewer: Clie
         assert "There is nothing at this address" in response.content.decode()
 
 
-@pytest.mark.parametrize("name", ["400.html", "500.html"])
+def test_without_the_database_a_page_names_it_and_waits_for_it(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch, database_losses: None
+) -> None:
+    viewer.raise_request_exception = False
+
+    def fail(error: Exception) -> Any:
+        def raised(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(listing, "job_list", raised)
+        return viewer.get("/jobs/")
+
+    broken = OperationalError("connection to server failed: Connection refused")
+    response = fail(broken)
+    assert (response.status_code, response["Retry-After"]) == (503, "2")
+    page = response.content.decode()
+    assert "PostgreSQL cannot be reached" in page
+    assert "data-database-away" in page
+    assert "frontend/error_page.js" in page
+    assert "data-is-sent" not in page
+    assert server_losses.database_lost_ms_ago() is not None
+    # A form is not sent again by itself.
+    monkeypatch.setattr(job_views, "_act", listing.job_list)
+    job = factories.job()
+    viewer.force_login(factories.user(Role.OPERATOR))
+    assert "data-is-sent" in viewer.post(f"/jobs/{job.pk}/checkpoint").content.decode()
+    # A lock that was not had in time and a bug of the server are other errors.
+    locked = OperationalError("canceling statement due to lock timeout")
+    locked.__cause__ = type("LockNotAvailable", (Exception,), {"pgcode": "55P03"})()
+    for error in (locked, KeyError("x")):
+        server_losses.forget()
+        response = fail(error)
+        status = 503 if error is locked else 500
+        assert (response.status_code, server_losses.database_lost_ms_ago()) == (status, None)
+        assert "data-database-away" not in response.content.decode()
+
+
+@pytest.mark.parametrize("name", ["400.html", "500.html", "503.html"])
 def test_pages_of_a_server_in_trouble_need_neither_request_nor_database(
     name: str, django_assert_num_queries: object
 ) -> None:

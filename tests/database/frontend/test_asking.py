@@ -696,3 +696,23 @@ def test_a_fork_leads_to_the_new_job(operator: Client, job: Job) -> None:
     row = factories.operation(job, None, "fork", result={"job": fork.pk})
     page = operator.get(f"/jobs/{job.pk}/operations/{row.pk}").content.decode()
     assert f'href="/jobs/{fork.pk}/"' in page
+
+
+@pytest.mark.parametrize(
+    ("name", "crumbs"),
+    [
+        ("archive", ["Jobs", "flights"]),
+        ("cancel", ["Jobs", "flights"]),
+        ("rescale", ["Jobs", "flights"]),
+        ("stop", ["Jobs", "flights"]),
+        ("recovery/target", ["Jobs", "flights", "Recovery"]),
+        ("savepoint", ["Jobs", "flights", "Savepoints"]),
+        ("rollback", ["Jobs", "flights", "Savepoints"]),
+    ],
+)
+def test_each_question_stands_below_the_page_it_belongs_to(
+    operator: Client, name: str, crumbs: list[str]
+) -> None:
+    page = operator.get(address(name, flights.running())).content.decode()
+    (line,) = re.findall(r'<p class="crumbs">(.*?)</p>', page)
+    assert re.findall(r">([^<]+)</a>", line) == crumbs

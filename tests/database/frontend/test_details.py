@@ -62,10 +62,7 @@ def test_planned_ends_are_told_from_failures_in_the_history() -> None:
     newest = value["history"][0]
     assert (newest["status"]["text"], newest["status"]["tone"]) == ("Aborted", "idle")
     assert (newest["why"], newest["state"]) == ("the job was restarted", "–")
-    assert (
-        value["history_summary"]
-        == "4 checkpoints, 1 failed, 2 aborted by planned ends, within 3 s."
-    )
+    assert value["history_summary"] == "4 checkpoints, 1 failed, 2 aborted, within 3 s."
 
 
 def test_percentiles_are_those_of_the_window_that_is_shown() -> None:
@@ -146,7 +143,7 @@ def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
         replayed_records=38_200,
     )
     (recovery,) = details_of(job)["recoveries"]
-    assert recovery["downtime"] == "284 ms"
+    assert (recovery["downtime"], recovery["kind"]["text"]) == ("Down for 284 ms", "Recovery")
     assert recovery["restored"] == "checkpoint 41"
     assert recovery["replayed"] == "38,200"
     assert recovery["catch_up"] == "1.21 s"

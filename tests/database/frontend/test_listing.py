@@ -63,15 +63,20 @@ def test_what_needs_attention_comes_first() -> None:
 
 def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
     job = flights.running()
-    Attempt.objects.filter(job=job).update(end="failed", ended_at=clock.now())
-    driver = job.drivers.get()
-    factories.attempt(driver, 2, end="canceled", ended_at=clock.now())
-    factories.attempt(driver, 3)
+    now, driver = clock.now(), job.drivers.get()
+
+    def ran(minutes: float, end: str) -> dict[str, object]:
+        return {"running_at": now - timedelta(minutes=minutes), "ended_at": now, "end": end}
+
+    Attempt.objects.filter(job=job).update(**ran(60, "failed"))
+    factories.attempt(driver, 2, **ran(30, "canceled"))
+    factories.attempt(driver, 3, running_at=None, ended_at=now, end="failed")
+    factories.attempt(driver, 4, running_at=now - timedelta(minutes=5))
     factories.checkpoint(job, 1, duration_ms=240, state_bytes=1_300_000)
     factories.checkpoint(job, 2, status=CheckpointStatus.FAILED)
     factories.checkpoint(job, 3, status=CheckpointStatus.ABORTED)
     (row,) = listing.job_list(listing.page())["jobs"]
-    assert row["attempt"] == "3"
+    assert row["attempt"] == "4"
     assert row["completed"]["detail"] == "240 ms, 1.30 MB"
     assert row["completed"]["ago"] == "0 s ago"
     assert (row["recoveries"], row["failed"]) == (
@@ -79,7 +84,7 @@ def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
         "1 failed checkpoint in the last hour",
     )
     assert row["url"] == f"/jobs/{job.pk}/"
-    assert row["uptime"]["text"] == "2 h 02 min"
+    assert row["uptime"]["text"] == "1 h 35 min"  # Without the time between attempts.
 
 
 def test_pages_are_bounded_and_the_number_of_queries_is_fixed() -> None:
@@ -177,16 +182,20 @@ def test_a_row_draws_the_recent_checkpoints() -> None:
     factories.checkpoint(job, 1, duration_ms=500)
     factories.checkpoint(job, 2, status=CheckpointStatus.FAILED)
     factories.checkpoint(job, 3, duration_ms=250)
-    factories.checkpoint(job, 4, status=CheckpointStatus.PENDING)
+    factories.checkpoint(job, 4, status=CheckpointStatus.ABORTED, reason="job_rescaled")
+    factories.checkpoint(job, 5, status=CheckpointStatus.PENDING)
     flights.running("other")
     spark = {row["name"]: row["spark"] for row in listing.job_list(listing.page())["jobs"]}
     assert spark["flights"]["text"] == (
-        "Durations of the last 3 checkpoints: 250 ms to 500 ms; 1 failed; the newest took 250 ms."
+        "Durations of the last 4 checkpoints: 250 ms to 500 ms; 1 failed (timed out before all "
+        "subtasks acknowledged); 1 aborted (the job was rescaled); the newest was aborted."
     )
     assert spark["flights"]["bars"].count("M") == 2
+    assert spark["flights"]["aborted"].count("M") == 1
     assert spark["other"] == {
         "bars": "",
         "failed": "",
+        "aborted": "",
         "text": "No checkpoint has completed or failed yet.",
     }
 

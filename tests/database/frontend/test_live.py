@@ -2,19 +2,23 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from checkpoints.models import Checkpoint
 from checkpoints.operations import savepoints
-from controlplane.base import clock
+from controlplane.base import clock, server_losses
 from controlplane.base.formatting import iso
 from frontend.base import verdict_cache
 from frontend.job import queries, snapshot
+from frontend.overview import listing
 from jobs import services
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests import factories
 from tests.database.frontend import flights, rows_graph
+from tests.database.frontend.reading import words
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 pytestmark = pytest.mark.django_db
@@ -102,6 +106,24 @@ def test_a_completed_checkpoint_is_the_last_one_and_moves_the_revision_on() -> N
     assert (operation["result"], operation["deadline_at"]) == ("checkpoint 1", "")
 
 
+def test_the_subtask_that_was_last_is_kept_with_its_own_phases() -> None:
+    job = flights.running()
+    savepoints.request_checkpoint(None, job.pk)
+    for chain, arrived_ms in (("flights", ()), ("hourly", (90.0, 0.0)), ("totals", (5.0, 0.0))):
+        for index in (0, 1):
+            ack = flights.chain_acknowledged(1, chain, index, arrived_ms=arrived_ms)
+            flights.drive(job, ack)
+    row = job.checkpoints.get()
+    last = row.acks.filter(operator="hourly", index=0).get()
+    assert row.last_subtask == {
+        "subtask": "hourly-0",
+        "start_delay_ms": last.start_delay_ms,
+        "alignment_ms": 90.0,
+        "sync_ms": last.sync_ms,
+        "async_ms": last.async_ms,
+    }
+
+
 def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
     job = flights.running()
     failed = factories.checkpoint(
@@ -143,6 +165,44 @@ def test_a_silent_driver_is_shown_as_silent() -> None:
     assert "exactly-once sinks commit nothing" in value["attention"][0]["text"]
 
 
+def test_a_restart_that_was_asked_for_is_no_trouble() -> None:
+    job = factories.job(status=JobStatus.RESTARTING, is_planned=True, cause="restarted by ada")
+    value = shot(job)
+    assert (value["status"]["tone"], value["cause"]["tone"]) == ("busy", "idle")
+    (row,) = listing.job_list(listing.page())["jobs"]
+    assert (row["status"]["tone"], row["attention"]) == ("busy", [])
+    Job.objects.update(is_planned=False)
+    value = shot(job)
+    assert (value["status"]["tone"], value["cause"]["tone"]) == ("warn", "bad")
+
+
+def test_a_silence_across_a_loss_of_the_database_is_not_the_driver_s() -> None:
+    job = flights.running(interval_ms=None)
+    Driver.objects.filter(job=job).update(heard_at=clock.now() - timedelta(seconds=20))
+    try:
+        server_losses.note_database_error(OperationalError("the server closed the connection"))
+        value = shot(job)
+    finally:
+        server_losses.forget()
+    assert (value["driver"]["status"]["text"], value["attention"]) == ("Running", [])
+    assert shot(job)["driver"]["status"]["text"] == "Silent"
+
+
+def test_redis_is_named_while_it_cannot_be_reached(settings: Settings) -> None:
+    job = flights.running(interval_ms=None)
+    settings.REDIS_URL = "redis://127.0.0.1:9/7"
+    server_losses.note_redis(settings.REDIS_URL, is_away=True)
+    try:
+        (told,) = shot(job)["attention"]
+        assert told["text"].startswith("Redis cannot be reached, so the control plane's workers")
+        assert listing.job_list(listing.page())["away"] == told["text"]
+        server_losses.note_redis(settings.REDIS_URL, is_away=False)
+        assert shot(job)["attention"] == []
+        assert listing.job_list(listing.page())["away"] == ""
+    finally:
+        server_losses.forget()
+
+
 def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
     job = factories.job(
         "orders", status=JobStatus.FAILED, cause=factories.TRACEBACK, started_at=None
@@ -153,6 +213,45 @@ def test_a_pipeline_that_failed_shows_its_traceback_whole() -> None:
     assert value["attention"] == []  # The cause says it.
     assert value["actions"]["checkpoint"]
     assert not value["actions"]["restart"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (JobStatus.CANCELED, "cancel", "Cancelled by ada"),
+        (JobStatus.FINISHED, "stop", "Stopped with a savepoint by ada"),
+        (JobStatus.FINISHED, "checkpoint", "Finished: its sources ended"),
+    ],
+)
+def test_a_job_that_ended_as_planned_opens_with_that_and_without_a_verdict(
+    operator: Client, status: JobStatus, kind: str, said: str
+) -> None:
+    job = flights.running()
+    factories.checkpoint(job, 1, status=CheckpointStatus.FAILED)
+    aborted = factories.checkpoint(
+        job, 2, status=CheckpointStatus.ABORTED, reason="job_canceled", acknowledged_count=3
+    )
+    factories.acknowledge_chain(aborted, "flights", 0)
+    assert shot(job)["verdict"] is not None
+    factories.operation(job, factories.user(name="ada"), kind, "succeeded")
+    Job.objects.filter(pk=job.pk).update(status=status, ended_at=clock.now())
+    value = shot(job)
+    assert value["ended"]["text"] == said
+    assert (value["verdict"], value["judged"], value["attention"]) == (None, None, [])
+    assert (value["progress"]["ended"], value["progress"]["why"]) == (
+        "Aborted",
+        "the job was cancelled",
+    )
+    page = words(operator.get(f"/jobs/{job.pk}/"))
+    assert f"{said} , " in page
+    assert "Aborted : the job was cancelled" in page
+    whole = words(operator.get(f"/jobs/{job.pk}/checkpoints/{aborted.number}/"))
+    assert "acknowledged before the checkpoint was aborted" in whole
+    # A failure opens with its cause instead.
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.FAILED, cause="OSError: full")
+    value = shot(job)
+    assert value["ended"] is None
+    assert value["cause"]["headline"] == "OSError: full"
 
 
 def test_the_memory_of_the_slots_is_told_with_the_largest() -> None:
@@ -342,9 +441,12 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
     rows_graph.measured(job, "flights", busy=0.4, back_pressured=0.5)
     by_chain = chains(shot(job))
     assert by_chain["hourly"]["records"] == "in 8.0k/s"  # It has no reader downstream.
-    assert by_chain["hourly"]["load"] == "busy 38% · hourly-3 90%"
+    assert by_chain["hourly"]["load"] == "subtask 3 busy 90% · mean 38%"
+    assert (by_chain["hourly"]["busiest"], by_chain["hourly"]["busy"]) == (0.9, 0.375)
+    assert by_chain["hourly"]["rest"] == "idle 63%"
     assert by_chain["flights"]["records"] == "in 40.0k/s · out 4.0k/s"
-    assert by_chain["flights"]["load"] == "busy 40% · back-pressured 50%"
+    assert by_chain["flights"]["load"] == "subtask 0 busy 40% · mean 40%"
+    assert by_chain["flights"]["rest"] == "back-pressured 50%"
     assert by_chain["totals"]["records"] == "no recent measurement"
     Subtask.objects.update(updated_at=clock.now() - timedelta(minutes=1))
     assert chains(shot(job))["flights"]["records"] == "no recent measurement"
@@ -354,13 +456,14 @@ def test_a_slot_without_a_processor_is_shown_with_its_share() -> None:
     job = flights.running(parallelism=4)
     rows_graph.measured(job, "hourly", busy=0.4, back_pressured=0.5, cpu_wait=0.1)
     hourly = chains(shot(job))["hourly"]
-    assert hourly["load"] == "busy 40% · back-pressured 50%"
+    assert hourly["rest"] == "back-pressured 50%"
     assert hourly["load_title"].endswith(
         ". Slot 0 is ready to run and has no processor for 10% of the time"
     )
     rows_graph.measured(job, "hourly", busy=0.8, cpu_wait=0.62, index=3)
     hourly = chains(shot(job))["hourly"]
-    assert hourly["load"] == "busy 50% · waits for CPU 62%"
+    assert hourly["load"] == "subtask 3 busy 80% · mean 50%"
+    assert hourly["rest"] == "waits for CPU 62%"
     assert hourly["load_title"].endswith(
         ". Slot 3 is ready to run and has no processor for 62% of the time"
     )
@@ -373,7 +476,7 @@ def test_measurements_of_an_earlier_version_have_no_wait_for_a_processor() -> No
         del subtask.rates["cpu_wait"]
         subtask.save()
     hourly = chains(shot(job))["hourly"]
-    assert hourly["load"] == "busy 40%"
+    assert hourly["rest"] == "idle 60%"
     assert "processor" not in hourly["load_title"]
 
 

@@ -7,7 +7,10 @@ import pytest
 from django.test import Client
 
 from controlplane.base import clock
+from controlplane.base.formatting import iso
 from frontend.attempts.rows import percent
+from frontend.job import snapshot
+from frontend.overview import listing
 from jobs import services
 from jobs.models import Attempt, Job
 from tests import factories
@@ -155,6 +158,68 @@ def test_the_page_says_the_target_and_operators_change_it(
     operator.post(address(job, "target"), {"recovery_target_s": ""})
     job.refresh_from_db()
     assert job.recovery_target_s is None
+
+
+def test_every_page_agrees_on_when_the_job_was_up_down_and_over(viewer: Client) -> None:
+    """It ran for 10 minutes, was down for 6 s, ran for 1, was cancelled for 14, and runs for 5."""
+    job, now = factories.job(), clock.now()
+
+    def ago(minutes: float) -> datetime:
+        return now - timedelta(minutes=minutes)
+
+    first = factories.driver(job, 1, "ended", created_at=ago(31))
+    second = factories.driver(job, 2, created_at=ago(5.1))
+    ends = {"end": "failed", "cause": "OSError: full"}
+    factories.attempt(
+        first, 1, started_at=ago(30.2), running_at=ago(30.1), ended_at=ago(20.1), **ends
+    )
+    factories.attempt(
+        first, 2, started_at=ago(20.05), running_at=ago(20), ended_at=ago(19), end="canceled"
+    )
+    Job.objects.filter(pk=job.pk).update(started_at=ago(30.1))
+    factories.checkpoint(job, 1, triggered_at=ago(29))
+
+    # It is being resumed: nothing runs, and that is no downtime either.
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.RESTARTING, is_planned=True)
+    page = words(viewer.get(address(job)))
+    assert "Downtime 6.00 s 1 failure" in page
+    assert "up for 11 min 00 s in 2 attempts" in page
+    shapes = viewer.get(f"/jobs/{job.pk}/figures/history").json()["layout"]["shapes"]
+    assert [(shape["x0"], shape["x1"]) for shape in shapes] == [(iso(ago(20.1)), iso(ago(20)))]
+    shown = snapshot.snapshot(job.pk)
+    assert shown is not None
+    assert (shown["uptime"]["since"], shown["uptime"]["text_ago"]) == (None, "11 min 00 s")
+
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.RUNNING)
+    factories.attempt(second, 3, started_at=ago(5.05), running_at=ago(5))
+    page = words(viewer.get(address(job)))
+    assert "Availability 99.4 %" in page  # Of 16 minutes and 6 seconds.
+    assert "up for 16 min 00 s in 3 attempts" in page
+    figure = viewer.get(f"/jobs/{job.pk}/figures/history").json()
+    assert figure["layout"]["shapes"] == shapes
+    assert {trace["name"] for trace in figure["data"]} >= {"Recovery"}
+    shown = snapshot.snapshot(job.pk)
+    assert shown is not None
+    assert (shown["uptime"]["since"], shown["uptime"]["text_ago"]) == (iso(ago(16)), "16 min 00 s")
+    (row,) = listing.job_list(listing.page())["jobs"]
+    assert (row["uptime"]["text"], row["recoveries"]) == ("16 min 00 s", "1 recovery")
+    details = viewer.get(f"/jobs/{job.pk}/details").json()
+    assert [
+        (one["number"], one["kind"]["text"], one["downtime"], one["cause"])
+        for one in details["recoveries"]
+    ] == [
+        ("3", "Resumed", "The job was over, not down", "Resumed the job after it was over."),
+        ("2", "Recovery", "Down for 6.00 s", "OSError: full"),
+    ]
+
+
+def test_a_planned_restart_is_no_recovery(viewer: Client, job: Job) -> None:
+    rows_recovery.eventful(job)
+    details = viewer.get(f"/jobs/{job.pk}/details").json()
+    planned, *others = details["recoveries"]
+    assert (planned["kind"]["text"], planned["kind"]["tone"]) == ("Planned", "idle")
+    assert planned["cause"] == f"Took over as requested: {rows_recovery.ROLLED_BACK}."
+    assert [one["kind"]["text"] for one in others] == ["Recovery", "Recovery"]
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,14 @@ def test_loss_reported_twice_counts_once() -> None:
     assert reload(job).restart_state["restart_count"] == 1
 
 
+def test_driver_of_a_cancelled_job_that_is_lost_is_no_exception_but_a_notice() -> None:
+    job = running(plan=planned(restart=FIXED))
+    Job.objects.filter(pk=job.pk).update(desired="canceled")
+    job = lose(job)
+    assert (job.status, job.attempts.get().end) == ("canceled", "canceled")
+    assert [row.kind for row in job.exceptions.all()] == ["notice"]
+
+
 def test_relaunch_of_a_job_that_is_no_longer_wanted_ends_it() -> None:
     job = running(plan=planned(restart=FIXED))
     job = lose(job)

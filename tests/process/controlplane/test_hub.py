@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from pytest_django import Settings
 
-from controlplane.base import wakeups
+from controlplane.base import server_losses, wakeups
 from controlplane.base.hub import Hub
 from controlplane.embedded.redis import Redis
 from tests.services import running_redis
@@ -93,12 +93,14 @@ def test_wake_ups_come_again_after_redis_was_killed(mortal_redis: Redis) -> None
             await until_connected(hub)
             await asyncio.to_thread(mortal_redis.kill)
             await until_connected(hub, False)
+            assert server_losses.is_redis_away(mortal_redis.url)
             assert not await hub.wait("topic", 0.1)
             await asyncio.to_thread(wakeups.publish, "topic")  # Logged, not raised.
             with hub.listen("topic") as bell:
                 await asyncio.to_thread(mortal_redis.start)
                 assert await bell.wait(TIMEOUT_S)  # It may have missed something: look again.
             await until_connected(hub)
+            assert not server_losses.is_redis_away(mortal_redis.url)
             async with asyncio.timeout(TIMEOUT_S):
                 # The publisher is silent for a moment after its failure.
                 while True:

@@ -8,12 +8,13 @@ from http.client import HTTPResponse
 
 import pytest
 import uvicorn
+from django.db import OperationalError
 from django.test import Client
 from pytest_django import Settings
 
 from controlplane import event_streams
 from controlplane.accounts.models import User
-from controlplane.base import wakeups
+from controlplane.base import server_losses, wakeups
 from controlplane.embedded.redis import Redis
 from jobs.models import Job
 from tests import factories
@@ -214,6 +215,33 @@ def test_a_comment_comes_while_nothing_happens() -> None:
         lines = iter(stream.readline, b"")
         assert b":\n" in lines
         assert b":\n" in lines
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_browser_is_told_at_once_that_the_database_is_away_and_gets_the_first_snapshot_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orders()
+    session = cookie(factories.user())
+    read, is_away = event_streams._snapshot, threading.Event()
+
+    def reached(job_id: str) -> object:
+        if is_away.is_set():
+            raise OperationalError("the server closed the connection unexpectedly")
+        return read(job_id)
+
+    monkeypatch.setattr(event_streams, "_snapshot", reached)
+    try:
+        with served_here() as web, web.open("GET", PATH, Cookie=session) as stream:
+            lines = iter(stream.readline, b"")
+            assert b"event: snapshot\n" in lines
+            is_away.set()
+            assert b"event: away\n" in lines
+            assert server_losses.database_lost_ms_ago() is not None
+            is_away.clear()
+            assert b"event: snapshot\n" in lines  # Though nothing has changed.
+    finally:
+        server_losses.forget()
 
 
 @pytest.mark.usefixtures("quick")

@@ -208,7 +208,7 @@ def test_data_in_flight_is_a_map_of_bytes() -> None:
 def test_a_channel_whose_sender_had_ended_has_no_arrival() -> None:
     (heat,) = figures.channel_map([gate(0, [0.0, None])], by=Measure.ARRIVED)["data"]
     assert heat["z"] == [[0.0, None]]
-    assert heat["zmax"] == 0.001
+    assert heat["zmax"] == 0.01
 
 
 def test_the_cells_of_a_map_are_bounded() -> None:

@@ -15,7 +15,7 @@ from frontend.base import alignment
 from frontend.base.alignment import Aligned
 from frontend.job import figures
 from frontend.job import history as past
-from jobs.models import Attempt, JobException
+from jobs.models import Attempt, Driver, JobException
 from tests.browser.plotly_figures import is_valid
 from weir.protocol.lifecycle import CheckpointStatus
 
@@ -34,6 +34,13 @@ def checkpoint(number: int, **columns: Any) -> Checkpoint:
             "alignment_ms": 100,
             "sync_ms": 2.5,
             "async_ms": 80,
+            "last_subtask": {
+                "subtask": "hourly-1",
+                "start_delay_ms": 5,
+                "alignment_ms": 100,
+                "sync_ms": 2.5,
+                "async_ms": 80,
+            },
             "state_bytes": 1_000,
             "written_bytes": 400,
             "subtask_count": 18,
@@ -93,7 +100,9 @@ def second(number: float) -> str:
 
 
 def test_history_stacks_the_phases_in_their_order_in_seconds_over_time() -> None:
-    figure = history([checkpoint(2, async_ms=90), checkpoint(1)])
+    slower = checkpoint(2)
+    slower.last_subtask["async_ms"] = 90
+    figure = history([slower, checkpoint(1)])
     bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
     times = [second(1), second(2)]
     assert [(bar["name"], bar["x"], bar["y"]) for bar in bars] == [
@@ -107,6 +116,32 @@ def test_history_stacks_the_phases_in_their_order_in_seconds_over_time() -> None
     assert traces(figure)["End to end"]["y"] == [0.2, 0.2]
     assert traces(figure)["State size"]["y"] == [1_000, 1_000]
     assert is_valid(figure)
+
+
+def test_no_bar_is_higher_than_the_checkpoint_took_and_no_phase_of_another_subtask_is_in_it() -> (
+    None
+):
+    """The longest start delay was another subtask's; the clock of the last one goes ahead."""
+    row = checkpoint(1, start_delay_ms=150, duration_ms=90)
+    by_name = traces(history([row]))
+    heights = [by_name[name]["y"][0] for _, name, _ in figures.PHASES]
+    assert heights == pytest.approx([0.005, 0.085, 0, 0])
+    assert sum(heights) == pytest.approx(by_name["End to end"]["y"][0])
+    assert "of %{customdata[3]}" in by_name["Alignment"]["hovertemplate"]
+    assert by_name["Alignment"]["customdata"][0][3] == "hourly-1"
+
+
+def test_where_the_phases_of_the_last_subtask_are_not_kept_the_bar_says_so() -> None:
+    figure = history([checkpoint(1, last_subtask=None), checkpoint(2)])
+    by_name = traces(figure)
+    assert (by_name["Phases not kept"]["x"], by_name["Phases not kept"]["y"]) == (
+        [second(1)],
+        [0.2],
+    )
+    assert by_name["Alignment"]["x"] == [second(2)]
+    assert is_valid(figure)
+    nothing = history([checkpoint(1, last_subtask=None, status=CheckpointStatus.FAILED)])
+    assert [trace["type"] for trace in nothing["data"]] == ["scatter"]  # None acknowledged.
 
 
 def test_every_mark_of_a_checkpoint_leads_to_its_page() -> None:
@@ -143,6 +178,7 @@ def attempt(number: int, begun: float, running: float | None, ended: float | Non
         return None if seconds is None else datetime.fromisoformat(second(seconds))
 
     return Attempt(
+        driver=Driver(number=1, created_at=at(0)),
         number=number,
         started_at=at(begun),
         running_at=at(running),
@@ -153,31 +189,52 @@ def attempt(number: int, begun: float, running: float | None, ended: float | Non
 
 
 def test_the_time_in_which_the_job_was_down_is_shaded_and_marked() -> None:
-    downs = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)])
+    downs = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)], is_over=False)
     figure = history([checkpoint(1), checkpoint(20)], downs=downs)
     (shape,) = figure["layout"]["shapes"]
     assert (shape["x0"], shape["x1"]) == (second(10), second(14))
     trace = traces(figure)["Recovery"]
     assert trace["x"] == [second(12)]
     assert trace["customdata"] == [
-        ["2", second(10), "4.00 s", "slot 1: &lt;b&gt;killed&lt;/b&gt;", "checkpoint 7"]
+        ["2", second(10), "4.00 s", "slot 1: &lt;b&gt;killed&lt;/b&gt;", ", restored checkpoint 7"]
     ]
     assert is_valid(figure)
 
 
-@pytest.mark.parametrize("end", ["canceled", "suspended", "finished"])
-def test_a_restart_that_was_asked_for_is_no_recovery(end: str) -> None:
+@pytest.mark.parametrize("end", ["canceled", "suspended"])
+def test_a_restart_that_was_asked_for_is_no_recovery_and_shaded_in_grey(end: str) -> None:
     before = attempt(1, 0, 1, ended=10)
     before.end, before.cause = end, "restarted by <i>olga</i>"
-    by_name = traces(
-        history(
-            [checkpoint(1), checkpoint(20)], downs=past.down_times([before, attempt(2, 12, 14)])
-        )
-    )
+    downs = past.down_times([before, attempt(2, 12, 14)], is_over=False)
+    figure = history([checkpoint(1), checkpoint(20)], downs=downs)
+    by_name = traces(figure)
     assert "Recovery" not in by_name
     (about,) = by_name["Planned restart"]["customdata"]
     assert about[3] == "restarted by &lt;i&gt;olga&lt;/i&gt;"
     assert by_name["Planned restart"]["marker"]["color"] == "var(--quiet)"
+    (shape,) = figure["layout"]["shapes"]
+    assert (shape["fillcolor"], shape["line"]["color"]) == ("var(--idle-back)", "var(--quiet)")
+
+
+def test_the_time_in_which_a_job_was_over_is_not_shaded() -> None:
+    cancelled = attempt(1, 0, 1, ended=2)
+    cancelled.end = "canceled"
+    resumed = attempt(2, 50, 52)
+    resumed.driver = Driver(number=2, created_at=resumed.started_at)
+    assert past.down_times([cancelled, resumed], is_over=False) == []
+    assert past.down_times([cancelled], is_over=True) == []
+
+
+def test_an_attempt_that_never_ran_does_not_make_two_outages_of_one() -> None:
+    attempts = [attempt(1, 0, 1, ended=10), attempt(2, 12, None, ended=13), attempt(3, 15, 16)]
+    (down,) = past.down_times(attempts, is_over=False)
+    assert (down.attempt, down.until) == (attempts[2], attempts[2].running_at)
+    # Its end is known, and no attempt has begun since.
+    (down,) = past.down_times(attempts[:1], is_over=False)
+    assert (down.attempt, down.since, down.until) == (None, attempts[0].ended_at, None)
+    figure = history([checkpoint(1)], downs=[down])
+    assert traces(figure)["Recovery"]["customdata"][0][0] == "none yet"
+    assert is_valid(figure)
 
 
 def test_planned_ends_have_a_mark_that_is_not_that_of_failures() -> None:
@@ -192,7 +249,7 @@ def test_planned_ends_have_a_mark_that_is_not_that_of_failures() -> None:
 
 
 def test_a_job_that_is_not_back_is_shaded_until_now() -> None:
-    (down,) = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, None)])
+    (down,) = past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, None)], is_over=False)
     figure = history([checkpoint(1)], downs=[down])
     assert figure["layout"]["shapes"][0]["x1"] == "2026-03-01T01:00:00.000Z"
     assert "so far" in traces(figure)["Recovery"]["customdata"][0][2]
@@ -267,6 +324,13 @@ def test_few_channels_are_bars_of_arrival_and_blocked_time() -> None:
     assert is_valid(figure)
 
 
+@pytest.mark.parametrize(("arrived_ms", "is_wide"), [(0.03, False), (9, False), (30, True)])
+def test_an_alignment_of_microseconds_is_no_wide_bar(arrived_ms: float, is_wide: bool) -> None:
+    figure = figures.alignment(aligned([gate(arrived_ms=[0, arrived_ms])]))
+    assert figure["layout"]["xaxis"].get("range") == (None if is_wide else [0, 0.01])
+    assert figures.heat_scale(arrived_ms / 1_000, "x")["zmax"] == max(0.01, arrived_ms / 1_000)
+
+
 def test_a_subtask_with_two_inputs_names_them() -> None:
     labels = figures.alignment(aligned([gate("join"), gate("join", gate=1)]))["data"][0]["y"]
     assert labels == [
@@ -322,7 +386,7 @@ def test_every_colour_of_a_figure_is_in_the_style_sheet(count: int) -> None:
     figure = [
         history(
             [checkpoint(1)],
-            downs=past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)]),
+            downs=past.down_times([attempt(1, 0, 1, ended=10), attempt(2, 12, 14)], is_over=False),
             exceptions=[JobException(at=NOW, kind="driver", text="x")],
         ),
         figures.alignment(aligned([gate(index=n) for n in range(count)])),

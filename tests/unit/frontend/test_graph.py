@@ -1,14 +1,17 @@
 """The operator graph: where it is drawn, and what it shows of a moment."""
 
 import json
+import re
 from datetime import UTC, datetime
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import frontend
 from checkpoints.models import Checkpoint
 from frontend.graph import layout as graph_layout
 from frontend.graph import picture as graph
@@ -19,6 +22,8 @@ from frontend.graph.state import Waiting, WaitingGate
 from jobs.models import Edge, Operator
 from tests import factories
 from weir.protocol.lifecycle import CheckpointStatus
+
+GRAPH_CSS = (Path(frontend.__file__).parent / "static/frontend/graph.css").read_text()
 
 # Where it is drawn ----------------------------------------------------------------------------
 
@@ -222,6 +227,21 @@ def test_a_long_name_is_cut_and_shown_whole_on_hover() -> None:
     assert row["uid"] == name
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3, 5])
+def test_the_graph_is_as_wide_as_its_card_and_the_style_sheet_knows_how_wide_that_is(
+    layers: int,
+) -> None:
+    chain_graph = line(*"abcde"[:layers])
+    picture = graph.picture(chain_graph, state(chain_graph))
+    assert picture is not None
+    assert picture["layers"] == layers
+    least = re.search(rf'#graph\[data-layers="{layers}"\] {{ min-width: (\d+)px', GRAPH_CSS)
+    assert (layers < 3) is (least is not None)  # Others keep their own width.
+    assert least is None or int(least[1]) == picture["width"]
+    assert (picture["width"] > graph.CARD_WIDTH) is (layers > 3)
+    assert layers != 3 or picture["width"] == pytest.approx(graph.CARD_WIDTH, abs=1)
+
+
 def test_no_graph_has_no_picture() -> None:
     nothing = graph.build_graph([], [])
     assert graph.picture(nothing, state(nothing)) is None
@@ -422,7 +442,7 @@ def test_a_watermark_says_how_far_it_is_behind() -> None:
         return graph_state.ChainSubtasks(2, 2, frozenset(), watermark_ms=reached)
 
     shown = state(line("a", "b"), chains={"a": at(2), "b": at(65)})
-    assert shown["chains"][1]["watermark"] == "watermark 2026-02-28 23:58:55"
+    assert shown["chains"][1]["watermark"] == "watermark 2026-02-28 23:58:55 UTC"
     assert shown["chains"][1]["watermark_title"].endswith(
         "; 1 min 03 s behind the furthest operator, 1 min 05 s behind the clock"
     )

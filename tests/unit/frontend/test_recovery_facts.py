@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frontend.attempts import figures
-from frontend.attempts.outages import Deployment, outages, summary, takeover
+from frontend.job.outages import Deployment, outages, summary, takeover
 from tests.browser.plotly_figures import is_valid
 
 BEGUN = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -174,8 +174,10 @@ def test_the_timeline_shows_when_it_was_up_and_down() -> None:
     assert up["base"][0] == "2026-11-21T12:00:01.000Z"
     assert up["x"] == [99_000, 100_000, 85_000, 98_000]
     assert down["base"][0] == "2026-11-21T12:01:40.000Z"
-    assert down["x"] == [5_000, 10_000, 2_000]
-    assert "as requested" in down["customdata"][2]
+    assert down["x"] == [5_000, 10_000]
+    planned = by_name["Down as requested"]
+    assert (planned["x"], planned["marker"]["color"]) == ([2_000], "var(--idle)")
+    assert "as requested" in planned["customdata"][0]
     assert len(by_name["Failed"]["x"]) == 2
     assert by_name["Driver replaced"]["x"] == [
         "2026-11-21T12:03:34.000Z",
@@ -214,7 +216,7 @@ def test_one_takeover_is_no_wider_than_one_of_many() -> None:
 
 def test_the_first_of_a_page_is_held_against_the_one_before_it() -> None:
     by_name = traces(deployments=line()[1:], before=FAILED)
-    assert by_name["Down"]["x"] == [5_000, 10_000, 2_000]
+    assert by_name["Down"]["x"] == [5_000, 10_000]
 
 
 def test_colours_are_names_of_the_style_sheet() -> None:

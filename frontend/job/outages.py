@@ -21,9 +21,10 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from controlplane.base.formatting import milliseconds_between
-from jobs.models import Attempt, AttemptEnd
+from jobs.models import Attempt, AttemptEnd, Job
 
 PLANNED = (AttemptEnd.CANCELED, AttemptEnd.SUSPENDED)
+_OVER = (AttemptEnd.FINISHED, AttemptEnd.CANCELED)  # Where the job may have been over.
 SOON = timedelta(seconds=30)  # A driver requested later than this resumed a job that was over.
 
 
@@ -113,7 +114,7 @@ def was_over(it: Deployment, before: Deployment) -> bool:
     """Whether the job had finished or was cancelled before this attempt's driver was requested."""
     return (
         it.driver != before.driver
-        and before.end in ("finished", "canceled")
+        and before.end in _OVER
         and before.ended_at is not None
         and it.requested_at - before.ended_at > SOON
     )
@@ -131,10 +132,23 @@ class Outage:
     begins: datetime
     ends: datetime | None
     is_planned: bool
+    ended: int  # The attempt whose end began it.
+    by: int | None = None  # The attempt that ended it, or is about to; None: there is none yet.
 
     def duration_ms(self, now: datetime) -> float:
         """The length of the outage, up to ``now`` while it lasts. Units: milliseconds."""
         return max(0.0, ((self.ends or now) - self.begins).total_seconds() * 1_000)
+
+
+def is_resumed(newest: Attempt | None, job: Job) -> bool:
+    """Whether the job was over after its newest attempt and waits for the first one since.
+
+    One query at most, and none while an attempt is under way.
+    """
+    if newest is None or newest.ended_at is None or newest.end not in _OVER or job.is_over:
+        return False
+    driver = job.newest_driver
+    return driver is not None and driver.created_at - newest.ended_at > SOON
 
 
 def outages(deployments: Sequence[Deployment], *, is_over: bool) -> list[Outage]:
@@ -142,26 +156,32 @@ def outages(deployments: Sequence[Deployment], *, is_over: bool) -> list[Outage]
 
     Args:
         deployments: Consecutive attempts, oldest first.
-        is_over: Whether the job has ended: then it is not down now.
+        is_over: Whether the job has ended, or ``is_resumed``: then it is not down now.
     """
     return list(_outages(deployments, is_over=is_over))
 
 
 def _outages(deployments: Sequence[Deployment], *, is_over: bool) -> Iterator[Outage]:
-    since: datetime | None = None
-    is_planned = False
+    last: Deployment | None = None  # The attempt that ran last, while the job is down.
     before: Deployment | None = None
     for it in deployments:
         if before is not None and was_over(it, before):
-            since = None
-        if since is not None and it.running_at is not None:
-            yield Outage(since, max(since, it.running_at), is_planned)
-            since = None
+            last = None
+        if last is not None and last.ended_at is not None and it.running_at is not None:
+            yield Outage(
+                last.ended_at,
+                max(last.ended_at, it.running_at),
+                last.end in PLANNED,
+                last.number,
+                it.number,
+            )
+            last = None
         if it.running_at is not None and it.ended_at is not None and it.end != "finished":
-            since, is_planned = it.ended_at, it.end in PLANNED
+            last = it
         before = it
-    if since is not None and not is_over:
-        yield Outage(since, None, is_planned)
+    if last is not None and last.ended_at is not None and not is_over:
+        coming = before.number if before is not None and before is not last else None
+        yield Outage(last.ended_at, None, last.end in PLANNED, last.number, coming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,16 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('checkpoints', '0008_in_flight_by_channel'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='checkpoint',
+            name='last_subtask',
+            field=models.JSONField(blank=True, null=True),
+        ),
+    ]

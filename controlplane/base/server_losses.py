@@ -1,0 +1,56 @@
+"""The servers that this process has just failed to reach: PostgreSQL and Redis.
+
+Silence that was measured across such a loss says nothing about who was silent: what a driver
+reports while the database is away cannot be stored.
+"""
+
+import time
+
+from django.db import InterfaceError, OperationalError
+
+_CONNECTION_CODES = ("08", "57P")  # Connection exceptions; the server is stopping or starting.
+
+_database_lost_at: list[float] = []  # Monotonic; the last loss only.
+_away: set[str] = set()  # Addresses of Redis servers.
+
+
+def is_database_lost(error: BaseException) -> bool:
+    """Whether an error says that the database cannot be reached: not a lock, nor a slow query.
+
+    Source: PostgreSQL, appendix A, error codes; psycopg2 has none where the connection broke.
+    """
+    if isinstance(error, InterfaceError):
+        return True
+    if not isinstance(error, OperationalError):
+        return False
+    code = getattr(error.__cause__, "pgcode", None) or ""
+    return not code or code.startswith(_CONNECTION_CODES)
+
+
+def note_database_error(error: BaseException) -> None:
+    """Note the loss of the database, where an error says so."""
+    if is_database_lost(error):
+        _database_lost_at[:] = [time.monotonic()]
+
+
+def database_lost_ms_ago() -> float | None:
+    """The time since the database could not be reached; None: it always could."""
+    if not _database_lost_at:
+        return None
+    return (time.monotonic() - _database_lost_at[0]) * 1_000
+
+
+def note_redis(url: str, *, is_away: bool) -> None:
+    """Note whether a Redis server can be reached."""
+    (_away.add if is_away else _away.discard)(url)
+
+
+def is_redis_away(url: str) -> bool:
+    """Whether this process's subscription to a Redis server is lost."""
+    return url in _away
+
+
+def forget() -> None:
+    """Drop all that was noted."""
+    _database_lost_at.clear()
+    _away.clear()
