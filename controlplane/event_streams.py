@@ -101,7 +101,7 @@ class Feed:
             if not server_losses.is_database_lost(error):
                 return
             self.is_away = True
-            self._shown = None  # The first snapshot afterwards is sent, also one that equals the last.
+            self._shown = None  # The first snapshot afterwards is sent, even if it equals the last.
         except Exception:
             logger.exception("the snapshot of the job's page failed")
             self.has_failed = True

@@ -14,12 +14,13 @@ const waits = document.getElementById("error-waits");
 async function follow() {
   let wasAway = page.dataset.databaseAway !== undefined;
   for (;;) {
-    const missing = await missingParts();
-    const isAway = missing === null || missing.length > 0;
-    if (wasAway && !isAway) return location.reload();
-    wasAway ||= isAway;
     if (waits) waits.hidden = !wasAway;
     await wait(EVERY_MS);
+    if (document.hidden) continue;
+    const missing = await missingParts();
+    if (missing === null || missing.length > 0) wasAway = true;
+    else if (wasAway) return location.reload();
+    else return undefined;
   }
 }
 

@@ -74,7 +74,8 @@ def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
     factories.attempt(driver, 4, running_at=now - timedelta(minutes=5))
     factories.checkpoint(job, 1, duration_ms=240, state_bytes=1_300_000)
     factories.checkpoint(job, 2, status=CheckpointStatus.FAILED)
-    factories.checkpoint(job, 3, status=CheckpointStatus.ABORTED)
+    for number in (3, 4, 5):
+        factories.checkpoint(job, number, status=CheckpointStatus.ABORTED)
     (row,) = listing.job_list(listing.page())["jobs"]
     assert row["attempt"] == "4"
     assert row["completed"]["detail"] == "240 ms, 1.30 MB"
@@ -83,6 +84,9 @@ def test_a_row_tells_the_last_completed_checkpoint_and_the_failures() -> None:
         "1 recovery",
         "1 failed checkpoint in the last hour",
     )
+    assert [one["text"] for one in row["attention"]] == [
+        "The last checkpoint failed: timed out before all subtasks acknowledged."
+    ]
     assert row["url"] == f"/jobs/{job.pk}/"
     assert row["uptime"]["text"] == "1 h 35 min"  # Without the time between attempts.
 

@@ -231,6 +231,7 @@ def test_a_browser_is_told_at_once_that_the_database_is_away_and_gets_the_first_
         return read(job_id)
 
     monkeypatch.setattr(event_streams, "_snapshot", reached)
+    monkeypatch.setattr(event_streams, "REFRESH_S", 600.0)
     try:
         with served_here() as web, web.open("GET", PATH, Cookie=session) as stream:
             lines = iter(stream.readline, b"")
