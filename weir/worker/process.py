@@ -5,7 +5,8 @@ until there is work again. These are the data connections and the connection to 
 I/O thread serves them while a round lasts long (``weir.channels.io_thread``). Heartbeats carry the
 number of the loop's rounds: the job master detects a stalled loop, even one in a C call. Unless
 that call keeps the interpreter lock, the I/O thread also reports the stalled loop's stack
-(``stalls``). SIGUSR1 writes the stacks of all threads to standard error (``stacks``).
+(``stalls``). One more thread samples where a busy loop works (``call_samples``). SIGUSR1 writes the
+stacks of all threads to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
@@ -23,7 +24,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -53,13 +54,15 @@ from weir.protocol.messages import (
     CheckpointCompleted,
     Declined,
     Report,
+    SampledCall,
     SubtaskChanged,
     SubtaskStalled,
     TriggerCheckpoint,
 )
 from weir.protocol.wire import WireMessage
 from weir.secrets import job_secrets
-from weir.worker.cpu_wait import CpuWait
+from weir.worker.call_samples import CallSamples
+from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.ports import (
     Call,
@@ -124,6 +127,8 @@ class WorkerClass(Protocol):
         clock: Clock,
         cpu_wait_ns: Callable[[], int],
         memory_bytes: Callable[[], int],
+        cpu_pressure_ns: Callable[[], int],
+        sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]],
     ) -> RunsSubtasks: ...
 
 
@@ -280,6 +285,7 @@ class WorkerProcess:
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
         self._snapshots = SnapshotWorker(inbox)
         self._clock = clock = SystemClock()
+        samples = CallSamples(clock)
         self._worker = worker_class(
             graph,
             config,
@@ -293,7 +299,10 @@ class WorkerProcess:
             clock=clock,
             cpu_wait_ns=CpuWait().waited_ns,
             memory_bytes=resident_bytes,
+            cpu_pressure_ns=CpuPressure().lacked_ns,
+            sampled_calls=samples.calls,
         )
+        samples.watch(self._worker, threading.get_ident())
         self._stalls = StallWatch(
             self._worker,
             threading.get_ident(),
