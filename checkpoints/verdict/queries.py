@@ -33,8 +33,9 @@ from checkpoints.verdict.facts import (
     Times,
 )
 from checkpoints.verdict.result import Verdict
+from checkpoints.verdict.uploaded_names import stored_digests, with_names
 from controlplane.base import clock
-from jobs.models import Attempt, DriverStatus, Worker
+from jobs.models import Artifact, Attempt, DriverStatus, Worker
 from jobs.models import Edge as EdgeRow
 from jobs.models import Operator as OperatorRow
 from weir.config import CheckpointingMode
@@ -54,9 +55,13 @@ __all__ = ["Verdict", "of_checkpoint"]
 def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
     """The verdict on a checkpoint: nine queries, ten while it is under way.
 
-    The text is the same for pages, API and alerts.
+    One more where it names code of an upload. The text is the same for pages, API and alerts.
     """
-    return judge.judge_checkpoint(facts_of(checkpoint))
+    verdict = judge.judge_checkpoint(facts_of(checkpoint))
+    if not (digests := stored_digests(verdict)):
+        return verdict
+    uploads = Artifact.objects.filter(pk__in=digests)
+    return with_names(verdict, dict(uploads.values_list("digest", "file_name")))
 
 
 def facts_of(checkpoint: Checkpoint) -> Facts:

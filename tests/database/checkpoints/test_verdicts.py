@@ -345,6 +345,22 @@ def test_an_unaligned_snapshot_is_not_called_slow_to_write_while_barriers_are_to
     assert facts.acks["sink", 1].async_ms == 2_030.0, "its barriers were in before it began"
 
 
+def test_code_of_an_upload_is_told_by_its_files_name(
+    line: Line, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    digest = factories.upload(file_name="orders.py").digest
+    row = triggered(line)
+    line.post(stalled("source-1", 6_000))
+    rows = Subtask.objects.filter(job=line.job_id, chain="source", index=1)
+    stored = STACK.replace("/srv/orders.py", f"/var/weir/uploads/{digest}.py")
+    rows.update(stall={**rows.get().stall, "stack": stored})
+    row = line.checkpoint(row.number)
+    with django_assert_num_queries(11):
+        verdict = queries.of_checkpoint(row)
+    assert "source-1 has been stuck in enrich (orders.py:41) for 6.00 s" in verdict.headline
+    assert verdict.stack.startswith('  File "orders.py", line 41, in enrich\n')
+
+
 def test_the_number_of_queries_is_fixed(
     line: Line, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
