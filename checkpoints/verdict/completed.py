@@ -22,7 +22,7 @@ from checkpoints.verdict.channels import against_channel, of_pressed_host
 from checkpoints.verdict.facts import Ack, Facts, Key, Stall, Times, name_of, share
 from checkpoints.verdict.overtaking import against_waiting
 from checkpoints.verdict.result import Cause, Finding, Verdict
-from checkpoints.verdict.starvation import cpu_wait, is_starved
+from checkpoints.verdict.starvation import CPU_WAIT_SHARE, cpu_wait, is_starved
 from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blame, trace
 from checkpoints.verdict.wording import (
     Tense,
@@ -424,7 +424,7 @@ def _of_copying(facts: Facts) -> Finding:
 
 def _in_starved_slot(facts: Facts, key: Key, finding: Finding) -> Finding:
     """The finding with the slot in front that had no processor; as it is, if the slot had one."""
-    if not is_starved(facts, key):
+    if not is_starved(facts, key) or cpu_wait(facts, key[1]) < CPU_WAIT_SHARE:
         return finding
     starved = of_starvation(facts, key, Tense.PAST)
     starved.clause = f"{starved.clause}; {finding.clause}"

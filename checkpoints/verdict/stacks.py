@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from weir.own_frames import OWN_FRAME
-from weir.protocol.messages import IT_WAITS
+from weir.protocol.messages import IT_KEPT_THE_LOCK, IT_WAITS, IT_WAS_FROZEN
 
 # Python's own form of a frame, in a traceback and in a sampled stack alike.
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
@@ -45,8 +45,11 @@ class Waiting(Enum):
     STORAGE = auto()  # Files of the checkpoint storage.
     NATIVE = auto()  # Something in a call into C: a file, a device, a library's lock.
     NOTHING = auto()  # It works.
+    LOCKED = auto()  # It worked in C, and no other thread of its process could run.
+    FROZEN = auto()  # The process stood still.
 
 
+_NOTES = {IT_KEPT_THE_LOCK: Waiting.LOCKED, IT_WAS_FROZEN: Waiting.FROZEN}
 _NONE = re.compile(r"(?!)")  # Matches nothing.
 # By the files of frames below the user's code, and by the line of a thread that waits.
 _KINDS = (
@@ -93,7 +96,10 @@ def waits_for(stack: str) -> Waiting:
     files = [frame["file"] for frame in _FRAME.finditer(stack)]
     below = files[_last_own(files) + 1 :]
     lines = [line for line in stack.splitlines() if line.strip(" ^~")]
-    waits = bool(lines) and lines[-1].strip() == IT_WAITS
+    note = lines[-1].strip() if lines else ""
+    if note in _NOTES:
+        return _NOTES[note]
+    waits = note == IT_WAITS
     last = lines[-2] if waits and len(lines) > 1 else ""
     for modules, calls, waiting in _KINDS:
         if any(modules.search(file) for file in below) or calls.search(last):

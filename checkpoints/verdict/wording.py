@@ -21,6 +21,7 @@ from controlplane.base.formatting import duration, listed, number, rough_duratio
 
 BUSIEST_NAMED = 3
 NEARLY_ALL_FACTOR = 1_000  # Beyond it a factor says less than a word.
+AT_WORK_SHARE = 0.5  # Of the time, waits for a processor included.
 WORKS_MOST_SHARE = 0.5  # Of the samples of a subtask: then one operator of its chain is named.
 BLOCKED_MS = 500.0  # A quarter of the time that shares are of.
 
@@ -51,6 +52,11 @@ _AGAINST_CALL: Mapping[Waiting, str] = {
     Waiting.NATIVE: (
         "It waits in a call into C, such as for a file, a device or a library's own connection: "
         "look at that line, and give the call a timeout."
+    ),
+    Waiting.LOCKED: (
+        "It stayed in one call into C, which kept Python's interpreter lock, so that the process "
+        "sent no heartbeat either: call it with less at a time, or use a library that releases the "
+        "lock."
     ),
     Waiting.NOTHING: (
         "It computes: make the work of one call smaller, or spread it over more subtasks. A call "
@@ -109,6 +115,8 @@ def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
 def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
     """The finding on a call that does not return, or returned late."""
     name, frame, waiting = name_of(key), where(stall.stack), waits_for(stall.stack)
+    if waiting is Waiting.FROZEN:
+        return of_standstill(facts, key, stall, tense)
     what = f"stuck in {frame.text}" if frame else "stuck in one call"
     if waiting is Waiting.SINK:
         what = f"stuck in the storage of {_sinks(facts, key)}"
@@ -137,6 +145,26 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
         cause=Cause.SINK if waiting is Waiting.SINK else Cause.STUCK,
     )
     return _with_wait(facts, finding, key, tense)
+
+
+def of_standstill(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
+    """The finding on a slot whose process ran for a while not at all."""
+    slot = f"slot {key[1]}{facts.slot(key).text}"
+    stood = duration(stall.stalled_ms)
+    return Finding(
+        f"{slot}, where {name_of(key)} {'runs' if tense is Tense.PRESENT else 'ran'}, was frozen "
+        f"for {stood}",
+        f"{name_of(key)} (frozen for {stood})",
+        because=[
+            f"No thread of that process ran for {stood}, and none of them waited for a processor."
+        ],
+        advice=[
+            f"Find out what stopped the process of {slot}: a signal (SIGSTOP), a debugger, memory "
+            "that was swapped out, a paused container or virtual machine."
+        ],
+        culprits=[name_of(key)],
+        cause=Cause.FROZEN,
+    )
 
 
 def _sinks(facts: Facts, key: Key) -> str:
@@ -173,14 +201,28 @@ def of_starvation(facts: Facts, key: Key, tense: Tense) -> Finding:
     name, slot, waited = name_of(key), facts.slot(key), share(cpu_wait(facts, key[1]))
     runs, waits = ("ran", "waited") if tense is Tense.PAST else ("runs", "waits")
     place = f"slot {key[1]}" + (f" on host {slot.host}" if slot.host else "")
+    busiest = _busiest_of_slot(facts, key)
+    at = _of_place(facts, busiest) if busiest is not None else ""
+    works = f"works most {at}" if tense is Tense.PRESENT else f"worked most {at}"
+    clause = f"{place}, where {name} {runs}, {waits} {waited} of the time for a processor"
     return Finding(
-        f"{place}, where {name} {runs}, {waits} {waited} of the time for a processor",
+        f"{clause}; with one it {works}" if at else clause,
         f"{name} ({place} {waits} {waited} of the time for a processor)",
-        because=_of_wait(facts, key, tense),
+        because=[*_of_wait(facts, key, tense), *(_of_calls(facts, busiest) if busiest else ())],
         advice=_against_wait(facts, key),
         culprits=[name],
         cause=Cause.STARVED,
     )
+
+
+def _busiest_of_slot(facts: Facts, key: Key) -> Key | None:
+    """The subtask that a slot worked for most; None: none was busy."""
+    busy = {
+        other: seen.rates.busy
+        for other, seen in facts.evidence.subtasks.items()
+        if other[1] == key[1] and seen.rates and seen.rates.busy >= AT_WORK_SHARE
+    }
+    return max(busy, key=lambda other: busy[other], default=None)
 
 
 def _with_wait(facts: Facts, finding: Finding, key: Key, tense: Tense) -> Finding:
@@ -251,6 +293,18 @@ def of_silent_driver(silent_ms: float) -> Finding:
 def of_driver(facts: Facts, tense: Tense) -> Finding:
     """The finding on a driver that waited for a processor; without a clause if it had one."""
     driver = facts.evidence.driver
+    if driver is not None and driver.stood_ms:
+        stood = duration(driver.stood_ms)
+        return Finding(
+            f"the driver was frozen for {stood}",
+            because=[f"None of its threads ran for {stood}, nor waited for a processor."],
+            advice=[
+                "Find out what stopped the driver's process: a signal (SIGSTOP), a debugger, "
+                "memory that was swapped out, a paused container or virtual machine."
+            ],
+            culprits=["driver"],
+            cause=Cause.FROZEN,
+        )
     if driver is None or not is_driver_starved(facts):
         return Finding("", cause=Cause.DRIVER)
     waits = "waited" if tense is Tense.PAST else "waits"
@@ -280,7 +334,7 @@ def _against_wait(facts: Facts, key: Key) -> list[str]:
 
 def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
     name = name_of(key)
-    at = _of_place(facts, key)
+    at = f", most of it {place}" if (place := _of_place(facts, key)) else ""
     clause = f"{name} {tense} slow, busy {share(busy)} of the time{at}"
     because = [*_of_calls(facts, key), *_of_chain(facts, key)]
     if (skewed := skew(facts, key)) is not None:
@@ -309,7 +363,7 @@ def _calls(facts: Facts, key: Key) -> Sequence[Call]:
 
 
 def _of_place(facts: Facts, key: Key) -> str:
-    """The operator of the chain that most of the work is in, and its line, as a clause."""
+    """The operator of the chain that most of the work is in, and its line; empty: none is."""
     shares: dict[str, float] = {}
     for call in _calls(facts, key):
         shares[call.operator] = shares.get(call.operator, 0.0) + call.share
@@ -319,7 +373,7 @@ def _of_place(facts: Facts, key: Key) -> str:
     lines = [call for call in _calls(facts, key) if call.operator == operator]
     line = max(lines, key=lambda call: call.share).text
     label = facts.operator_label(operator)
-    return f", most of it in {line} of {label}" if line else f", most of it in {label}"
+    return f"in {line} of {label}" if line else f"in {label}"
 
 
 def _of_calls(facts: Facts, key: Key) -> list[str]:

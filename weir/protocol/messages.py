@@ -39,6 +39,10 @@ from weir.protocol.pending import (
 SCHEMA_VERSION = 1
 # The last line of a stalled call's stack whose thread uses no processor: it waits in a call into C.
 IT_WAITS = "(it waits in a call into C, and uses no processor)"
+# Of a call that is over: it stayed in C, and no other thread of the process could run Python.
+IT_KEPT_THE_LOCK = "(it stayed in a call into C and kept Python's interpreter lock)"
+# Instead of a stack: no thread of the process ran at all.
+IT_WAS_FROZEN = "(no thread of the process ran: it was stopped, swapped out or suspended)"
 
 
 class Switch(StrEnum):
@@ -210,8 +214,8 @@ class AlignmentProgress:
 class SubtaskStalled:
     """A loop has long been in one call of this subtask; reported again while the call lasts.
 
-    The other subtasks of the slot wait as well. A call into C that keeps the interpreter lock is
-    not reported.
+    The other subtasks of the slot wait as well. A call into C that keeps the interpreter lock, or a
+    process that stands still, is reported once, when that is over.
     """
 
     attempt: AttemptNumber
@@ -219,7 +223,7 @@ class SubtaskStalled:
     since_ms: PointMs  # Wall clock.
     stalled_ms: MeasuredMs
     # The user's frames as in a traceback, innermost last; without any, all frames. A last line may
-    # be ``IT_WAITS``.
+    # be ``IT_WAITS``, ``IT_KEPT_THE_LOCK`` or ``IT_WAS_FROZEN``.
     stack: Prose
 
 

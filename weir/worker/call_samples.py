@@ -5,14 +5,11 @@ So a thread looks at the loop's stack twenty times a second. Where the loop is i
 the innermost operator on the stack is at work, and the innermost frame of the user's code inside of
 it is the line that is. A call into C shows as the line that made it.
 
-Samples are some five seconds old at most. The time between two looks is drawn anew each time, or
-work that repeats as often as the looks would be met at one place only.
+Samples are some five seconds old at most. Looks must not come at equal intervals, or work that
+repeats as often would be met at one place only.
 """
 
-import random
 import sys
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +23,6 @@ from weir.operators.base import Operator
 from weir.protocol.messages import SampledCall
 from weir.worker.stalls import Calls
 
-INTERVAL_S = 0.05  # On average.
 KEPT_NS = 5_000_000_000
 SAMPLES_MAX = 128
 SAMPLES_MIN = 5  # Of a subtask; fewer say nothing of where it works.
@@ -51,16 +47,6 @@ class CallSamples:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._samples: deque[tuple[int, SubtaskId, Place]] = deque(maxlen=SAMPLES_MAX)
-
-    def watch(self, loop: Calls, loop_thread: int) -> None:
-        """Sample a loop by a thread of its own, as long as the process lives."""
-
-        def run() -> None:
-            while True:
-                time.sleep(random.uniform(0.5, 1.5) * INTERVAL_S)
-                self.look(loop, loop_thread)
-
-        threading.Thread(target=run, name="weir-samples", daemon=True).start()
 
     def look(self, loop: Calls, loop_thread: int) -> None:
         """Take one sample, if the loop is in a call of an operator."""

@@ -34,7 +34,7 @@ from tests.unit.checkpoints.verdict_cases import (
     times,
 )
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
-from weir.protocol.messages import IT_WAITS
+from weir.protocol.messages import IT_KEPT_THE_LOCK, IT_WAITS, IT_WAS_FROZEN
 
 ALL_IDLE = dict.fromkeys(LINE.subtasks(), IDLE)
 LATE: Channel = (("enrich", 1), ("hourly", 2))
@@ -87,6 +87,20 @@ def test_work_that_is_spread_over_a_chain_is_no_operators() -> None:
     assert any(line.startswith("Samples met hourly-2 at work in ") for line in judgement.because)
 
 
+def test_a_starved_slot_is_told_with_the_work_that_it_has() -> None:
+    """Whether a processor or less work is needed depends on both."""
+    calls = (Call("parse", "match", "/srv/jobs/orders.py", 88, 0.9),)
+    rates = ALL_IDLE | {("hourly", 2): replace(busy(0.97), calls=calls)}
+    chained = [*LINE.operators, Operator("parse", "Parse", "hourly", 3)]
+    case = Case(front_ms={("sink", 2): 5_000}, rates=rates, cpu_wait={2: 0.7})
+    judgement = verdict(case, operators=chained)
+    assert judgement.headline.startswith(
+        "Slot 2 on host node-2, where sink-2 ran, waited 70 % of the time for a processor; with "
+        "one it worked most in match (orders.py:88) of Parse; the barrier "
+    )
+    assert any("Samples met hourly-2 at work in" in line for line in judgement.because)
+
+
 # A call that does not return ----------------------------------------------------------------------
 
 OWN = '  File "/srv/orders.py", line 41, in enrich\n'
@@ -136,6 +150,27 @@ def test_the_advice_on_a_stuck_call_goes_by_what_it_waits_for(line: str, advice:
     assert judgement.headline == "hourly-1 was stuck in enrich (orders.py:41) for 4.80 s."
     assert advice in judgement.advice[0]
     assert judgement.cause is Cause.STUCK
+
+
+def test_a_process_that_stood_still_is_frozen() -> None:
+    stalls = {("hourly", 1): Stall(T0 + 100, 3_900.0, f"  {IT_WAS_FROZEN}\n")}
+    evidence = seen(LINE, ALL_IDLE, stalls=stalls)
+    judgement = verdict(Case(front_ms={("hourly", 1): 4_000}), evidence=evidence)
+    assert judgement.headline == (
+        "Slot 1 (host node-1, process 4701), where hourly-1 ran, was frozen for 3.90 s."
+    )
+    assert judgement.cause is Cause.FROZEN
+    assert "Find out what stopped the process of slot 1 (host node-1" in judgement.advice[0]
+    assert judgement.tone == "warn"
+
+
+def test_a_call_that_kept_the_interpreter_lock_is_told_as_such() -> None:
+    stack = f"{OWN}    re.match(pattern, text)\n  {IT_KEPT_THE_LOCK}\n"
+    stalls = {("hourly", 1): Stall(T0 + 100, 3_900.0, stack)}
+    evidence = seen(LINE, ALL_IDLE, stalls=stalls)
+    judgement = verdict(Case(front_ms={("hourly", 1): 4_000}), evidence=evidence)
+    assert judgement.headline == "hourly-1 was stuck in enrich (orders.py:41) for 3.90 s."
+    assert "kept Python's interpreter lock" in judgement.advice[0]
 
 
 # A sink -------------------------------------------------------------------------------------------
@@ -240,6 +275,21 @@ def test_a_driver_without_a_processor_is_told_with_its_wait(
     assert judgement.headline.startswith(waited) is is_named
     assert ("what else runs on the driver's host" in said(judgement)) is is_named
     assert judgement.cause is (Cause.STARVED if is_named else Cause.DRIVER)
+
+
+def test_a_driver_that_stood_still_is_frozen() -> None:
+    facts = Case(rates=ALL_IDLE).run()
+    acks = {k: replace(a, acknowledged_at_ms=T0 + 4_000) for k, a in facts.acks.items()}
+    stood = DriverSeen(4_500.0, 3.0, 0.0, stood_ms=3_900.0)
+    facts = replace(
+        facts,
+        acks=acks,
+        times=times(duration_ms=4_010, settled_at_ms=T0 + 4_010),
+        evidence=replace(facts.evidence, driver=stood),
+    )
+    judgement = judge.judge_checkpoint(facts)
+    assert judgement.headline.startswith("The driver was frozen for 3.90 s; the acknowledgements")
+    assert (judgement.cause, judgement.culprits) == (Cause.FROZEN, ("driver",))
 
 
 def test_a_manifest_whose_driver_was_lost_does_not_blame_the_storage() -> None:
