@@ -109,7 +109,7 @@ def _apply(job_id: str, token: str, batch: EventBatch) -> int:
         )
     silent_ms = 0 if driver.heard_at is None else clock.to_ms(now) - clock.to_ms(driver.heard_at)
     with logs.about(driver=driver.number):
-        drivers.heard(driver, now)
+        drivers.heard(driver, now, batch.load)
         # No longer than the driver was silent: a repeated batch reports the same time again.
         _note_time_lost(job, min(batch.away_ms, silent_ms), clock.to_ms(now))
         new = batch.events[expected - batch.first_number :]

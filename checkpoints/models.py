@@ -278,6 +278,8 @@ class SubtaskAck(models.Model):
     )
     switched_ms = models.FloatField(null=True, blank=True)
     records = models.BigIntegerField()
+    # For how long this operator's own part was written; null: not reported.
+    writing_ms = models.FloatField(null=True, blank=True)
     handles = models.JSONField()  # Files, as weir.ids.StateHandle; small state is in the manifest.
 
     class Meta:

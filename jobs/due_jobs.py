@@ -165,7 +165,10 @@ def _silence(driver: Driver, now: datetime) -> str:
             f"Check that it can reach the gateway, {settings.WEIR_GATEWAY_URL}"
         )
     seconds = (now - driver.heard_at).total_seconds()
-    return f"driver {driver.number} was silent for {seconds:.1f} s"
+    return (
+        f"driver {driver.number} was silent for {seconds:.1f} s: its process is frozen, or cannot "
+        "reach the control plane"
+    )
 
 
 def _beat() -> ControlPlanePulse | None:

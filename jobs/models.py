@@ -269,6 +269,8 @@ class Driver(models.Model):
     stop_requested_at = models.DateTimeField(null=True, blank=True)  # A launcher ends the process.
     stopped_at = models.DateTimeField(null=True, blank=True)  # A launcher saw its end.
     ended_at = models.DateTimeField(null=True, blank=True)
+    # Its threads' work and wait for a processor of late, as weir's DriverLoad; empty: not reported.
+    load = models.JSONField(default=dict, db_default={}, blank=True)
     applied_up_to = models.BigIntegerField(default=0)  # Number of its last applied event.
     commands_taken = models.BigIntegerField(default=0)
 

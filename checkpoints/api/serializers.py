@@ -8,6 +8,7 @@ from rest_framework.reverse import reverse
 
 from checkpoints.api.summaries import Summary
 from checkpoints.models import AlignmentOutcome, Checkpoint, Savepoint, SubtaskAck
+from checkpoints.verdict.result import Cause
 from jobs.api.serializers import JobDetailSerializer, JobSerializer
 from jobs.models import Job
 from weir.protocol.elements import CheckpointKind
@@ -312,6 +313,11 @@ class VerdictSerializer(serializers.Serializer):
     channel = VerdictChannelSerializer(allow_null=True, help_text="Null: no barrier was late.")
     culprits = serializers.ListField(
         child=serializers.CharField(), help_text="Subtasks, the worst first."
+    )
+    cause = serializers.ChoiceField(
+        choices=[cause.value for cause in Cause],
+        allow_null=True,
+        help_text="The kind of the first culprit. Null: nothing was wrong, or nothing is known.",
     )
     stack = serializers.CharField(
         help_text="The stack of a call that does not return, or of the error; empty: none."

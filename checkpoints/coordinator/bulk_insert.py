@@ -38,6 +38,7 @@ _ACK_COLUMNS = (
     "switched",
     "switched_ms",
     "records",
+    "writing_ms",
     "handles",
 )
 _GATE_COLUMNS = (
@@ -51,7 +52,7 @@ _GATE_COLUMNS = (
     "bytes_during",
     "in_flight",
 )
-_NULLABLE = frozenset({"switched_ms", "in_flight"})
+_NULLABLE = frozenset({"switched_ms", "writing_ms", "in_flight"})
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
@@ -61,6 +62,7 @@ class Part(NamedTuple):
     chain: SubtaskId
     ack: OperatorAck
     at: datetime
+    writing_ms: float | None = None
 
 
 class Gate(NamedTuple):
@@ -95,7 +97,7 @@ def check(gate: messages.GateAlignment) -> None:
 
 
 def _ack(key: int, part: Part) -> Sequence[Any]:
-    chain, ack, at = part
+    chain, ack, at, writing_ms = part
     metrics = ack.metrics
     return (
         key,
@@ -116,6 +118,7 @@ def _ack(key: int, part: Part) -> Sequence[Any]:
         metrics.switched or "",
         metrics.switched_ms,
         metrics.records,
+        writing_ms,
         # State that travelled inside the acknowledgement is in the manifest.
         to_json([h for h in ack.handles if h.path is not None]) if ack.handles else "[]",
     )

@@ -5,7 +5,7 @@ acknowledgements came; those are inserted in bulk.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -205,21 +205,23 @@ class ReadModel:
     def _acknowledged(self, acks: Sequence[Acknowledged], plan: CheckpointPlan | None) -> None:
         number, at = acks[0].checkpoint_id, self._now
         row = self._touch_number(number)
-        parts = [(ack.chain, part) for ack in acks for part in ack.operators]
-        self._acks += [(number, bulk_insert.Part(chain, part, at)) for chain, part in parts]
+        parts = [(ack.chain, part, took_ms) for ack in acks for part, took_ms in _parts(ack)]
+        self._acks += [
+            (number, bulk_insert.Part(chain, part, at, took_ms)) for chain, part, took_ms in parts
+        ]
         self._gates += [
             (number, bulk_insert.Gate(part.subtask, gate))
-            for _, part in parts
+            for _, part, _ in parts
             for gate in part.metrics.gates
         ]
         if row is None:
             return
-        measured = [part.metrics for _, part in parts]
+        measured = [part.metrics for _, part, _ in parts]
         row.start_delay_ms = max([row.start_delay_ms, *(m.start_delay_ms for m in measured)])
         row.alignment_ms = max([row.alignment_ms, *(m.alignment_ms for m in measured)])
         row.sync_ms = max([row.sync_ms, *(m.sync_ms for m in measured)])
         row.async_ms = max([row.async_ms, *(m.async_ms for m in measured)])
-        row.last_subtask = _last(row.last_subtask, parts)
+        row.last_subtask = _last(row.last_subtask, ((chain, part) for chain, part, _ in parts))
         row.state_bytes += sum(m.state_size for m in measured)
         row.written_bytes += sum(m.written_size for m in measured)
         row.in_flight_bytes += sum(m.bytes_persisted_in_flight for m in measured)
@@ -232,7 +234,7 @@ class ReadModel:
             self._sources = {chain.head for chain in plan.chains if not any(chain.upstream)}
         reached = {row.watermark_ms} | {
             part.metrics.watermark_ms
-            for chain, part in parts
+            for chain, part, _ in parts
             if chain.operator in (self._sources or ())
         }
         row.watermark_ms = min((at_ms for at_ms in reached if at_ms is not None), default=None)
@@ -447,6 +449,7 @@ class ReadModel:
         waited_for = [number for number, missing in self._settled.items() if missing]
         subtasks = evidence.rows_of(self._job.pk, aligning=waited_for)
         noted = evidence.noted(self._job, self._settled)
+        driver = drivers.newest(self._job)
         for number, missing in self._settled.items():
             row = self._touched[number]
             try:
@@ -457,6 +460,7 @@ class ReadModel:
                     now_ms=clock.to_ms(self._now),
                     missing={(str(subtask.operator), subtask.index) for subtask in missing},
                     noted=noted.get(number),
+                    driver=driver.load if driver else None,
                 )
             except Exception:
                 # A driver's faulty report must not fail the batch, which would come again for ever:
@@ -513,6 +517,13 @@ class ReadModel:
         if wanted:
             rows = {row.number: row for row in self._job.checkpoints.filter(number__in=wanted)}
             self._rows |= {number: rows.get(number) for number in wanted}
+
+
+def _parts(ack: Acknowledged) -> Iterator[tuple[OperatorAck, float | None]]:
+    """The operators of an acknowledgement, and for how long each one's part was written."""
+    is_told = len(ack.writing_ms) == len(ack.operators)
+    took_ms = ack.writing_ms if is_told else (None,) * len(ack.operators)
+    return zip(ack.operators, took_ms, strict=True)
 
 
 def _duration_ms(completed: CompletedCheckpoint) -> int:

@@ -10,8 +10,12 @@ reported.
 - ``failed``, ``pending``: why it failed or was aborted, or what it still waits for;
 - ``waiting``: the subtasks upstream of those that have not acknowledged;
 - ``upstream_walk``: from a late barrier, channel by channel, to the slow subtask;
-- ``causes``: skewed keys, slow storage; ``starvation``: slots without a processor;
-- ``stacks``: the line of user code in a stack;
+- ``causes``: skewed keys, slow storage, a sink's part; ``starvation``: slots, drivers and hosts
+  without a processor;
+- ``channels``: a channel of which neither end is to blame; none within a host is the network's;
+- ``stacks``: the line of user code in a stack, and what it waits for;
+- ``uploaded_names``: the names of uploaded pipelines, in place of their stored files;
+- ``diagnosis``: one judgement of the last checkpoints together;
 - ``wording``: the words for subtasks, durations and shares;
 - ``evidence``: the part of the subtasks' reports that is stored for later;
 - ``queries``: rows to facts. It and ``evidence`` know Django; the rest is pure.

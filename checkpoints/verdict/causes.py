@@ -4,18 +4,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from checkpoints.verdict.facts import Ack, Facts, Key
+from checkpoints.verdict.facts import Ack, Facts, Key, Operator, name_of
 
 # A hash spreads keys within a few percent; twice the middle is a key, or a few, with most records.
 SKEW_FACTOR = 2.0
-# Fewer are no load, however they are spread: in all, and per second.
-SKEW_RECORDS_MIN = 1_000
+# Fewer are no load, however they are spread.
+SKEW_RECORDS_MIN = 200
 SKEW_RECORDS_PER_S_MIN = 50
+SINCE_BEFORE = "records since the checkpoint before"
 # The throughput of one disk in a stream, or of an object store over one connection. A snapshot
 # written this fast is slow for its size alone.
 GOOD_BYTES_PER_S = 50_000_000.0
 # Any storage that works writes less than that in well under a tenth of a second.
 SMALL_BYTES = 1_000_000
+OWN_PART_SHARE = 0.5  # Of a slot's writing.
 OUTLIER_FACTOR = 3.0  # One subtask, slot or disk apart from the others.
 
 
@@ -27,27 +29,34 @@ class Skew:
     factor: float
     own: float
     middle: float  # The median of its siblings.
-    unit: str  # "records", "records/s".
+    unit: str  # "records", those since the checkpoint before, or "records/s".
 
 
 def skew(facts: Facts, key: Key) -> Skew | None:
-    """The skew that explains why a subtask is slow; None: its siblings get as many records."""
+    """The skew that explains why a subtask is slow; None: its siblings get as many records.
+
+    Records are counted from the barrier of the checkpoint before to that of this one, of the first
+    one from the beginning: of all siblings the same stretch of the stream. In a stretch of time
+    some of them may have been blocked by an alignment, and their records wait.
+    """
     chain, own_index = key
+    since = {
+        k[1]: float(n)
+        for k, n in facts.records_since.items()
+        if k[0] == chain and (k == key or k in facts.acks)  # Others lack what is to come.
+    }
+    if since.get(own_index, 0.0) >= SKEW_RECORDS_MIN and len(since) > 1:
+        return _apart(key, own_index, since, SINCE_BEFORE, SKEW_RECORDS_MIN)
     acked = {k[1]: float(ack.records) for k, ack in facts.acks.items() if k[0] == chain}
-    rates = {
+    skewed = _apart(key, own_index, acked, "records", SKEW_RECORDS_MIN)
+    if skewed is not None or facts.upstream.get(chain):
+        return skewed
+    rates = {  # Nothing blocks a source.
         k[1]: seen.rates.records_in_per_s
         for k, seen in facts.evidence.subtasks.items()
         if k[0] == chain and seen.rates and seen.rates.records_in_per_s is not None
     }
-    skews = [
-        candidate
-        for by_index, unit, least in (
-            (acked, "records", SKEW_RECORDS_MIN),
-            (rates, "records/s", SKEW_RECORDS_PER_S_MIN),
-        )
-        if (candidate := _apart(key, own_index, by_index, unit, least)) is not None
-    ]
-    return max(skews, key=lambda s: s.factor, default=None)
+    return _apart(key, own_index, rates, "records/s", SKEW_RECORDS_PER_S_MIN)
 
 
 def _apart(
@@ -92,6 +101,51 @@ class Writing:
     def is_small(self) -> bool:
         """Whether hardly anything was written: then the size does not take the time."""
         return self.slot_bytes < SMALL_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPart:
+    """The part of one operator that took most of the time in which its slot wrote."""
+
+    key: Key  # Its chain's subtask.
+    operator: Operator
+    took_ms: float
+    others_ms: float | None  # The median of its siblings; None: it has none.
+
+    @property
+    def name(self) -> str:
+        """The operator's subtask: ``"out-1"``."""
+        return name_of((self.operator.uid, self.key[1]))
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its siblings were far quicker."""
+        return self.others_ms is not None and self.took_ms >= OUTLIER_FACTOR * self.others_ms
+
+
+def own_part(facts: Facts, key: Key) -> OwnPart | None:
+    """The operator whose part took most of a slot's writing; None: none did, or it is not known.
+
+    One thread writes for all of a slot, so a snapshot is late for what is written before it, too.
+    """
+    parts = [
+        (ms, other, uid)
+        for other, ack in facts.acks.items()
+        if other[1] == key[1]
+        for uid, ms in ack.writing_ms.items()
+    ]
+    if not parts:
+        return None
+    took_ms, other, uid = max(parts)
+    operator = facts.by_uid.get(uid)
+    if operator is None or took_ms < OWN_PART_SHARE * facts.acks[key].async_ms:
+        return None
+    siblings = [
+        ack.writing_ms[uid]
+        for sibling, ack in facts.acks.items()
+        if sibling[0] == other[0] and sibling != other and uid in ack.writing_ms
+    ]
+    return OwnPart(other, operator, took_ms, median(siblings) if siblings else None)
 
 
 def writing(facts: Facts, key: Key) -> Writing:

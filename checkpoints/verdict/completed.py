@@ -13,19 +13,23 @@ from math import inf
 
 from checkpoints.verdict.causes import (
     OUTLIER_FACTOR,
+    OwnPart,
+    own_part,
     siblings_middle,
     writing,
 )
+from checkpoints.verdict.channels import against_channel, of_pressed_host
 from checkpoints.verdict.facts import Ack, Facts, Key, Stall, Times, name_of, share
 from checkpoints.verdict.overtaking import against_waiting
-from checkpoints.verdict.result import Finding, Verdict
-from checkpoints.verdict.starvation import cpu_wait, is_starved
+from checkpoints.verdict.result import Cause, Finding, Verdict
+from checkpoints.verdict.starvation import CPU_WAIT_SHARE, cpu_wait, is_starved
 from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blame, trace
 from checkpoints.verdict.wording import (
     Tense,
     hop,
     of_blame,
     of_channel,
+    of_driver,
     of_stall,
     of_starvation,
     of_step,
@@ -44,6 +48,7 @@ UNUSUAL_FACTOR = 3.0  # Against the median of those before it; noise is below.
 SECOND_SHARE = 0.25
 # A call that held a loop for a third of the checkpoint's time made it long.
 STALL_SHARE = 1 / 3
+ALIKE_SHARE = 0.5  # Of the latest source's delay: no source is apart from the others.
 LIKE_SHARE = 0.9  # About as late: one thread writes for a slot, so its snapshots end together.
 
 
@@ -183,9 +188,9 @@ def _explained(facts: Facts, last: Key, longest: Part, longest_ms: float) -> Fin
         case Part.ASYNC:
             finding = _of_writing(facts, _last_written(facts))
         case Part.REPORT:
-            finding = _of_reporting(longest_ms)
+            finding = _of_reporting(facts, longest_ms)
         case Part.FINALIZE:
-            finding = _of_manifest(longest_ms)
+            finding = _of_manifest(facts, longest_ms)
     travel = _of_travel(facts, last)
     if travel.channel is not None:  # Worth seeing also where another part was longest.
         finding.because.append(f"The latest barrier was the one {_of_late(travel)}.")
@@ -253,8 +258,15 @@ def _of_travel(facts: Facts, last: Key) -> Finding:
             f"the channel {channel.sender} → {channel.receiver} held the barrier: it {came} "
             f"{channel.text}"
         )
-        finding.advice += _against_channel(facts, worst)
+        finding.cause = Cause.CHANNEL
+        finding.advice += against_channel(facts, worst.hop.sender, worst.hop.receiver)
         finding.culprits = [channel.sender, channel.receiver]
+        pressed = of_pressed_host(facts, worst.hop.sender, worst.hop.receiver, Tense.PAST)
+        if pressed is not None:
+            clause = of_channel(channel, worst.channel, ())
+            pressed.clause = f"{pressed.clause}; {clause}"
+            pressed.because += finding.because
+            finding = pressed
     if worst.channel != worst.hop and worst.hop.transit_ms >= TOGETHER_MS:
         finding.because.append(
             f"The barrier waited {duration(worst.hop.transit_ms)} in front of "
@@ -338,20 +350,6 @@ def _blocked_ms(facts: Facts, receiver: Key) -> float:
     )
 
 
-def _against_channel(facts: Facts, worst: _Worst) -> list[str]:
-    sender, receiver = worst.hop.sender, worst.hop.receiver
-    if facts.evidence.rates(receiver) is None:
-        return [
-            f"Check whether {facts.label(receiver[0])} keeps up with its input, and check the "
-            f"network between slot {sender[1]} and slot {receiver[1]}."
-        ]
-    return [
-        f"Both ends had time, so look between them: check the network from slot {sender[1]}"
-        f"{facts.slot(sender).text} to slot {receiver[1]}{facts.slot(receiver).text}, and whether "
-        "one of the hosts was short of memory or processor time."
-    ]
-
-
 def _of_start(facts: Facts, last: Key) -> Finding:
     """The finding where no channel was late: a source began late, or nothing was late at all."""
     hops = trace(facts, last)
@@ -361,14 +359,40 @@ def _of_start(facts: Facts, last: Key) -> Finding:
     if delay < TOGETHER_MS:
         return Finding("the barriers of all channels came together; nothing waited")
     finding = of_blame(facts, blame(facts, source), Tense.PAST)
+    if not finding.clause and (count := _late_alike(facts, delay)) > 1:
+        return _of_late_trigger(facts, delay, count)
     name = name_of(source)
     late = f"the source {name} took up the trigger only after {duration(delay)}"
+    if not finding.clause:
+        finding.cause = Cause.BUSY
     finding.clause = f"{finding.clause}; {late}" if finding.clause else late
     finding.culprits = finding.culprits or [name]
     finding.path = [hop(facts, source)]
     finding.advice = finding.advice or [
         f"Check whether slot {source[1]}{facts.slot(source).text} or the driver was short of "
         "processor time, and whether their clocks agree.",
+    ]
+    return finding
+
+
+def _late_alike(facts: Facts, delay_ms: float) -> int:
+    """The number of sources, if all of them took up the trigger about as late; else 0."""
+    delays = [ack.start_delay_ms for key, ack in facts.acks.items() if not facts.upstream[key[0]]]
+    return len(delays) if delays and min(delays) >= ALIKE_SHARE * delay_ms else 0
+
+
+def _of_late_trigger(facts: Facts, delay_ms: float, count: int) -> Finding:
+    """The finding where all sources were late alike: the driver sent the trigger late."""
+    finding = of_driver(facts, Tense.PAST)
+    late = (
+        f"the driver sent the trigger late: all {number(count)} source subtasks took it up only "
+        f"after {duration(delay_ms)}"
+    )
+    finding.clause = f"{finding.clause}; {late}" if finding.clause else late
+    finding.advice = finding.advice or [
+        "Look at the driver's process: its processor time, its memory and its log, and whether it "
+        "was stopped for a while; then at its connection to the control plane, which triggers, and "
+        "whether the clocks of driver and slots agree.",
     ]
     return finding
 
@@ -393,13 +417,14 @@ def _of_copying(facts: Facts) -> Finding:
         ],
         path=[hop(facts, key)],
         culprits=[name],
+        cause=Cause.COPYING,
     )
     return _in_starved_slot(facts, key, finding)
 
 
 def _in_starved_slot(facts: Facts, key: Key, finding: Finding) -> Finding:
     """The finding with the slot in front that had no processor; as it is, if the slot had one."""
-    if not is_starved(facts, key):
+    if not is_starved(facts, key) or cpu_wait(facts, key[1]) < CPU_WAIT_SHARE:
         return finding
     starved = of_starvation(facts, key, Tense.PAST)
     starved.clause = f"{starved.clause}; {finding.clause}"
@@ -420,10 +445,13 @@ def _last_written(facts: Facts) -> Key:
 
 
 def _of_writing(facts: Facts, key: Key) -> Finding:
+    part = own_part(facts, key)
+    if part is not None and part.operator.is_sink:
+        return _in_starved_slot(facts, part.key, _of_sink(facts, part))
     wrote, name = writing(facts, key), name_of(key)
     slot = f"slot {key[1]}{facts.slot(key).text}"
     how = f"{size(wrote.slot_bytes)} in {duration(wrote.async_ms)}, {size(wrote.bytes_per_s)}/s"
-    finding = Finding("", culprits=[name], path=[hop(facts, key)])
+    finding = Finding("", culprits=[name], path=[hop(facts, key)], cause=Cause.STORAGE)
     finding.because = [
         f"{_capital(slot)} wrote {how}; all subtasks together {size(wrote.all_bytes)}."
     ]
@@ -441,6 +469,7 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
         ]
         finding = _in_starved_slot(facts, key, finding)
     elif is_large:
+        finding.cause = Cause.LARGE
         finding.clause = f"the state is large: {name} and its slot wrote {how} (async part)"
         finding.advice = [
             "The storage keeps up; the size of the state takes the time. Expire old state, spread "
@@ -459,6 +488,7 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
                 "Look at the checkpoint storage's latency and throughput, and at what else writes "
                 "there."
             ],
+            cause=Cause.STORAGE,
         )
         others = {index for _, index in facts.acks if index != key[1]}
         if is_starved(facts, key) and all(cpu_wait(facts, index) for index in others):
@@ -468,27 +498,68 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
     return finding
 
 
+def _of_sink(facts: Facts, part: OwnPart) -> Finding:
+    """The finding on a sink whose files took long to write and sync."""
+    place = f" in {part.operator.files}" if part.operator.files else ""
+    took = duration(part.took_ms)
+    finding = Finding(
+        f"the storage of the sink {part.operator.name} was slow: {part.name} took {took} to write "
+        f"and sync its output{place} (async part)",
+        because=[
+            "The time went into the sink's own files, not into the checkpoint storage, which got "
+            f"{size(facts.acks[part.key].written_bytes)} of {name_of(part.key)}."
+        ],
+        advice=[
+            f"Look at the latency and the free space of what the sink {part.operator.name} writes "
+            f"to{place}, and at what else writes there."
+        ],
+        path=[hop(facts, part.key)],
+        culprits=[name_of(part.key)],
+        cause=Cause.SINK,
+    )
+    if part.others_ms is not None:
+        others = f"The median of its siblings is {duration(part.others_ms)}"
+        alone = f": look at slot {part.key[1]}{facts.slot(part.key).text} alone"
+        alike = ": they wait alike, so the storage is slow, not one host"
+        finding.because.append(f"{others}{alone if part.is_apart else alike}.")
+    return finding
+
+
 # The coordinator's part ---------------------------------------------------------------------------
 
 
-def _of_reporting(took_ms: float) -> Finding:
-    return Finding(
+def _of_reporting(facts: Facts, took_ms: float) -> Finding:
+    return _of_coordinator(
+        facts,
         f"the acknowledgements took {duration(took_ms)} from the subtasks to the coordinator",
-        advice=[
-            "Look at the driver and the control plane: their processor time, the connection "
-            "between them, and whether the control plane was down meanwhile.",
-        ],
+        "Look at the driver and the control plane: their processor time, the connection between "
+        "them, and whether the control plane was down meanwhile.",
     )
 
 
-def _of_manifest(took_ms: float) -> Finding:
-    return Finding(
-        f"writing the manifest took {duration(took_ms)} after all subtasks had acknowledged",
-        advice=[
-            "The driver writes the manifest to the checkpoint storage: look at the storage's "
-            "latency, and at the driver's and the control plane's processor time.",
-        ],
+def _of_manifest(facts: Facts, took_ms: float) -> Finding:
+    text = f"writing the manifest took {duration(took_ms)} after all subtasks had acknowledged"
+    if facts.times.lost_driver:
+        return _of_coordinator(
+            facts,
+            f"{text}, in which the driver was lost",
+            "Look at why the driver ended, in the job's exceptions and the driver's log; the "
+            "manifest that it was writing is settled when the next driver is there.",
+        )
+    return _of_coordinator(
+        facts,
+        text,
+        "The driver writes the manifest to the checkpoint storage: look at the storage's latency, "
+        "and at the driver's and the control plane's processor time.",
     )
+
+
+def _of_coordinator(facts: Facts, text: str, advice: str) -> Finding:
+    """The finding on the driver's part, with its want of a processor in front."""
+    finding = of_driver(facts, Tense.PAST)
+    finding.clause = f"{finding.clause}; {text}" if finding.clause else text
+    finding.advice.append(advice)
+    return finding
 
 
 def _without_details(times: Times) -> Verdict:

@@ -19,8 +19,10 @@ from django.db import connection
 
 from checkpoints.verdict.facts import (
     Aligning,
+    Call,
     ChainSeen,
     CpuWait,
+    DriverSeen,
     Evidence,
     Key,
     Rates,
@@ -44,6 +46,7 @@ MISSING_KEPT = 32  # Of those that never acknowledged; they are counted beside.
 SENDERS_KEPT = 4  # Of the barriers that an alignment waits for.
 STALLS_KEPT = 4
 CPU_WAIT_KEPT_FROM = 0.05  # Share of a slot's time; less tells of no want of processors.
+CPU_PRESSURE_KEPT_FROM = 0.25  # Share of a host's time; any program that begins waits for a moment.
 CPU_WAITS_KEPT = 32  # Slots, the largest shares first.
 STACK_LENGTH_MAX = 8_000
 
@@ -54,7 +57,8 @@ ALIGNING_BYTES_READ = 512 << 10
 # By index first, so that a large chain does not keep the alignments of another from being read.
 _ROWS = """
     SELECT chain, "index", attempt, status, rates::text, stall::text, updated_at,
-           CASE WHEN so_far <= %s THEN aligning::text END, so_far > %s AND size IS NOT NULL
+           CASE WHEN so_far <= %s THEN aligning::text END, so_far > %s AND size IS NOT NULL,
+           (metrics ->> 'records_in')::bigint
     FROM (
         SELECT *, sum(size) OVER (ORDER BY "index", chain) AS so_far
         FROM (
@@ -76,11 +80,12 @@ class Row:
     index: int
     attempt: int
     status: str
-    rates: Mapping[str, float]
+    rates: Mapping[str, Any]
     stall: Json | None
     updated_at: datetime
     aligning: Json | None = None
     is_left_out: bool = False  # It aligns, but its alignment was too much to read.
+    records: int | None = None
 
     @property
     def key(self) -> Key:
@@ -115,6 +120,7 @@ def _row(
     updated_at: datetime,
     aligning: str | None,
     is_left_out: bool,
+    records: int | None,
 ) -> Row:
     return Row(
         chain,
@@ -126,6 +132,7 @@ def _row(
         updated_at,
         json.loads(aligning) if aligning else None,
         is_left_out,
+        records,
     )
 
 
@@ -137,12 +144,14 @@ def take(
     now_ms: int,
     missing: Collection[Key] = (),
     noted: Json | None = None,
+    driver: Json | None = None,
 ) -> Json:
     """The picture of the subtasks at this moment.
 
     Args:
         missing: Those that have not acknowledged; one without a row here is passed over.
         noted: What the checkpoint's evidence holds already: stalls.
+        driver: The driver's load, as its row has it.
     """
     rows = [row for row in rows if row.attempt == attempt]
     heard_ms = max((clock.to_ms(row.updated_at) for row in rows), default=now_ms)
@@ -163,6 +172,7 @@ def take(
         "missing_count": len(absent),
         "stalls": (noted or {}).get("stalls", {}),
         "cpu_waits": _cpu_waits(rows),
+        **({"driver": driver} if driver else {}),
     }
 
 
@@ -185,6 +195,10 @@ class _Picture:
                 "idle": round(row.rates["idle"], 3),
                 "records_in_per_s": round(row.rates["records_in_per_s"], 1),
             }
+            if calls := row.rates.get("calls"):
+                stored["rates"]["calls"] = calls
+        if is_missing and row.records is not None:
+            stored["records"] = row.records
         if row.stall:
             stored["stall"] = row.stall | {"stack": row.stall["stack"][-STACK_LENGTH_MAX:]}
         if is_missing and row.aligning and row.aligning["checkpoint"] == self.number:
@@ -289,12 +303,21 @@ def _cpu_waits(rows: Iterable[Row]) -> Json:
             slots[row.index] = CpuWait(
                 max(known.share, row.rates.get("cpu_wait", 0.0)),
                 max(known.busiest, row.rates["busy"]),
+                max(known.pressure, row.rates.get("cpu_pressure", 0.0)),
             )
-    longest = sorted(slots, key=lambda index: -slots[index].share)[:CPU_WAITS_KEPT]
+    told = {
+        index: wait
+        for index, wait in slots.items()
+        if wait.share >= CPU_WAIT_KEPT_FROM or wait.pressure >= CPU_PRESSURE_KEPT_FROM
+    }
+    longest = sorted(told, key=lambda index: (-told[index].share, -told[index].pressure))
     return {
-        str(index): {"share": round(wait.share, 3), "busiest": round(wait.busiest, 3)}
-        for index in longest
-        if (wait := slots[index]).share >= CPU_WAIT_KEPT_FROM
+        str(index): {
+            "share": round((wait := told[index]).share, 3),
+            "busiest": round(wait.busiest, 3),
+            **({"pressure": round(wait.pressure, 3)} if wait.pressure else {}),
+        }
+        for index in longest[:CPU_WAITS_KEPT]
     }
 
 
@@ -351,11 +374,12 @@ def read(value: Json) -> Evidence:
         subtasks={
             (seen["chain"], seen["index"]): Seen(
                 SubtaskStatus(seen["status"]),
-                Rates(**seen["rates"]) if "rates" in seen else None,
+                _rates(seen["rates"]) if "rates" in seen else None,
                 Aligning(**seen["aligning"]) if "aligning" in seen else None,
                 Stall(**seen["stall"]) if "stall" in seen else None,
                 seen.get("silent_ms"),
                 seen.get("sent_on", False),
+                seen.get("records"),
             )
             for seen in value.get("subtasks", ())
         },
@@ -363,4 +387,10 @@ def read(value: Json) -> Evidence:
         missing_count=value.get("missing_count", 0),
         stalls={key_of(name): Stall(**stall) for name, stall in value.get("stalls", {}).items()},
         cpu_waits={int(slot): CpuWait(**wait) for slot, wait in value.get("cpu_waits", {}).items()},
+        driver=DriverSeen(**value["driver"]) if "driver" in value else None,
     )
+
+
+def _rates(stored: Json) -> Rates:
+    calls = [Call(**call) for call in stored.get("calls", ())]
+    return Rates(**stored | {"calls": calls})

@@ -30,6 +30,24 @@ def key_of(name: str) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A place in the code at which samples met a subtask at work."""
+
+    operator: str  # The uid of an operator of its chain.
+    function: str  # Of the user's innermost frame; empty: there was none.
+    file: str
+    line: int
+    share: float  # Of the samples that met the subtask at work.
+
+    @property
+    def text(self) -> str:
+        """``"enrich (pipeline.py:41)"``; empty without a frame of the user's."""
+        if not self.function:
+            return ""
+        return f"{self.function} ({self.file.rpartition('/')[2]}:{self.line})"
+
+
+@dataclass(frozen=True, slots=True)
 class Rates:
     """Shares of about the last two seconds of the loop that a subtask shares with its slot."""
 
@@ -37,6 +55,7 @@ class Rates:
     back_pressured: float
     idle: float
     records_in_per_s: float | None = None
+    calls: Sequence[Call] = ()  # Where it worked, the largest share first; a few.
 
     @property
     def known(self) -> str:
@@ -80,6 +99,7 @@ class Seen:
     stall: Stall | None = None
     silent_ms: float | None = None  # Since its last report: too long, while others reported.
     sent_on: bool = False  # A receiver has its barrier: its snapshot is taken, and being written.
+    records: int | None = None  # Taken in since the attempt began.
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +108,23 @@ class CpuWait:
 
     share: float
     busiest: float  # Busy share of the slot's busiest subtask, which includes such waits.
+    pressure: float = 0.0  # Share of the time in which any thread of the slot's host waited so.
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSeen:
+    """The driver's threads over about two seconds: their work, and their wait for a processor."""
+
+    window_ms: float
+    ran_ms: float
+    waited_ms: float
+    stood_ms: float = 0.0  # The longest time in which they did neither, as if stopped.
+
+    @property
+    def lack(self) -> float:
+        """The share of the time in which they had work that they waited for a processor."""
+        wanted_ms = self.ran_ms + self.waited_ms
+        return self.waited_ms / wanted_ms if wanted_ms > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +148,7 @@ class Evidence:
     missing_count: int = 0
     stalls: Mapping[Key, Stall] = field(default_factory=dict)  # Noticed meanwhile, over or not.
     cpu_waits: Mapping[int, CpuWait] = field(default_factory=dict)  # By slot, those worth telling.
+    driver: DriverSeen | None = None  # None: not reported.
 
     def rates(self, key: Key) -> Rates | None:
         """The rates of a subtask; None: it reported none."""
@@ -142,6 +180,8 @@ class Ack:
     written_bytes: int
     records: int  # Since the attempt began.
     acknowledged_at_ms: int
+    # By operator, for how long its own part was written; empty: not reported.
+    writing_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def left_ms(self) -> float:
@@ -186,6 +226,8 @@ class Operator:
     parallelism: int
     is_source: bool = False
     is_keyed: bool = False
+    is_sink: bool = False
+    files: str | None = None  # The directory that a file sink commits to.
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +283,8 @@ class Times:
     has_details: bool = True
     attempt: int = 1
     attempt_cause: str = ""  # Why the checkpoint's attempt ended.
+    driver_silent_ms: float | None = None  # Since a live driver's last sign of life, if too long.
+    lost_driver: str = ""  # Why the driver of its attempt was lost; empty: it was not.
 
     @property
     def elapsed_ms(self) -> float:
@@ -266,6 +310,9 @@ class Facts:
     gates: Mapping[Key, Sequence[Gate]] = field(default_factory=dict)  # Of receiving subtasks.
     evidence: Evidence = Evidence()
     slots: Mapping[int, Slot] = field(default_factory=dict)
+    # Records of subtasks at the barrier of the checkpoint before, of the same attempt; empty: the
+    # attempt has none before, or its acknowledgements are not kept any more.
+    records_before: Mapping[Key, int] = field(default_factory=dict)
 
     @cached_property
     def by_uid(self) -> dict[str, Operator]:
@@ -326,6 +373,29 @@ class Facts:
         """The name that its user gave a chain's head; else its uid."""
         return self.chain_names.get(chain, chain)
 
+    def operator_label(self, uid: str) -> str:
+        """The name that its user gave an operator; else its uid."""
+        return self.by_uid[uid].name if uid in self.by_uid else uid
+
     def slot(self, key: Key) -> Slot:
         """The slot that a subtask runs in: slot *i* has the subtasks *i* of every chain."""
         return self.slots.get(key[1], Slot())
+
+    def share_host(self, one: int, other: int) -> bool:
+        """Whether two slots are one, or known to be on one host."""
+        host = self.slots[one].host if one in self.slots else ""
+        return one == other or (other in self.slots and host == self.slots[other].host != "")
+
+    @cached_property
+    def records_since(self) -> dict[Key, int]:
+        """The records between the barriers of the checkpoint before and of this one.
+
+        Every subtask took the same stretch of its stream in between, however its siblings waited
+        meanwhile. Of one that has not acknowledged these are its records so far.
+        """
+        now = {key: ack.records for key, ack in self.acks.items()}
+        for key, seen in self.evidence.subtasks.items():
+            if key not in now and seen.records is not None:
+                now[key] = seen.records
+        before = self.records_before
+        return {key: max(0, n - before[key]) for key, n in now.items() if key in before}

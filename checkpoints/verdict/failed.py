@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from checkpoints.verdict.facts import Facts, key_of, name_of
-from checkpoints.verdict.result import Finding, Verdict
+from checkpoints.verdict.result import Cause, Finding, Verdict
 from checkpoints.verdict.stacks import error
 from checkpoints.verdict.waiting import names, waiting
-from checkpoints.verdict.wording import Tense, hop
+from checkpoints.verdict.wording import AGAINST_FROZEN, Tense, hop, of_stall
 from controlplane.base.formatting import duration, number, plural
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
@@ -119,6 +119,12 @@ _OF_ATTEMPT = (FailureReason.JOB_FAILOVER, FailureReason.TASK_FAILURE)
 # How the driver's words for the end of an attempt begin, where it was not a subtask's function.
 _SLOT = re.compile(r"(?:the worker process of )?slot (?P<index>\d+)\b")
 _TEMPLATE = re.compile(r"the template process of this slot died with exit code (?P<code>-?\d+)")
+_FROZEN = re.compile(r"\bfrozen\b")
+_HANGS = re.compile(r"made no progress for \d+ ms; it hangs")
+_DRIVER_SILENT = re.compile(r"driver \d+ was silent for ")
+_DRIVER_ENDED = re.compile(
+    r"the driver's process \d+ ended(?:, killed by (?P<signal>SIG\w+)| with exit code \d+)?"
+)
 _CHECKPOINT = re.compile(rf"(?:{'|'.join(CheckpointKind)}) (?P<number>\d+) failed\b")
 _SIGNAL = re.compile(r"killed by signal (?P<number>\d+)\b")
 _NATIVE_CRASH = (
@@ -216,11 +222,15 @@ def _of_process(facts: Facts, cause: str, finding: Finding) -> Finding:
         if finding.culprits:
             where = facts.slot(("", index)).text
             finding.because.append(f"Slot {index}{where} ran {', '.join(finding.culprits)}.")
+        _of_hang(facts, index, cause, finding)
+    _of_driver(cause, finding)
     killed_by = 0
     if template := _TEMPLATE.search(cause):  # Its children are ended with it.
         killed_by = -int(template["code"])
     elif sent := _SIGNAL.search(cause.partition("\n")[0]):
         killed_by = int(sent["number"])
+    if (ended := _DRIVER_ENDED.match(cause)) and (name := ended["signal"]):
+        killed_by = signal.Signals[name]
     if advice := _SIGNALS.get(killed_by):
         finding.advice.append(advice)
     if failed := _CHECKPOINT.match(cause):
@@ -228,6 +238,49 @@ def _of_process(facts: Facts, cause: str, finding: Finding) -> Finding:
             f"See the verdict on checkpoint {failed['number']} for why it failed."
         )
     return finding
+
+
+def _of_hang(facts: Facts, index: int, cause: str, finding: Finding) -> None:
+    """Add what is known of a slot whose process stood still: it was frozen, or in one call."""
+    first = cause.partition("\n")[0]
+    if _FROZEN.search(first):
+        finding.cause = Cause.FROZEN
+        finding.advice.append(
+            f"Look at the process of slot {index}{facts.slot(('', index)).text}: {AGAINST_FROZEN}."
+        )
+    if not _HANGS.search(first):
+        return
+    finding.cause = Cause.STUCK
+    for key, stall in facts.evidence.stalled.items():
+        if key[1] == index:
+            stuck = of_stall(facts, key, stall, Tense.PAST)
+            finding.clause += f": {stuck.clause}"
+            finding.culprits = [*stuck.culprits, *finding.culprits]
+            finding.because += stuck.because
+            finding.advice += stuck.advice
+            finding.stack = stuck.stack
+            finding.path = [hop(facts, key)]
+            return
+    finding.advice.append(
+        "No stack of that call was reported, so it is probably in C and keeps Python's interpreter "
+        "lock: py-spy dump --native shows it while it lasts."
+    )
+
+
+def _of_driver(cause: str, finding: Finding) -> None:
+    """Add what follows from the end or the silence of the driver."""
+    if _DRIVER_SILENT.match(cause):
+        finding.cause = Cause.FROZEN
+        finding.culprits = ["driver"]
+        finding.advice.append(
+            f"Look at the driver's process: {AGAINST_FROZEN}; and at its connection to the control "
+            "plane. Its log ends where it stood still."
+        )
+    elif ended := _DRIVER_ENDED.match(cause):
+        finding.cause = Cause.DRIVER
+        finding.culprits = ["driver"]
+        if ended["signal"] is None:
+            finding.advice.append("Read the last lines of the driver's log: they say why it ended.")
 
 
 def _progress(facts: Facts) -> str:

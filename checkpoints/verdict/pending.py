@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from checkpoints.verdict.facts import Facts, Times
-from checkpoints.verdict.result import Finding, Verdict
+from checkpoints.verdict.result import Cause, Finding, Verdict
 from checkpoints.verdict.waiting import waiting
-from checkpoints.verdict.wording import Tense
+from checkpoints.verdict.wording import Tense, of_silent_driver
 from controlplane.base.formatting import duration, interval, number, plural, rough_duration
 from weir.protocol.lifecycle import CheckpointStatus
 
@@ -32,14 +32,16 @@ def judge(facts: Facts) -> Verdict:
     numbers = [counted, *_compared(times), *_limits(times)]
     if times.status is CheckpointStatus.FINALIZING:
         return _finalizing(times, so_far, numbers, is_late)
+    if times.driver_silent_ms is not None:
+        silent = of_silent_driver(times.driver_silent_ms)
+        return silent.verdict("warn", f"{_capital(so_far)}, because {silent.clause}.", numbers)
     finding = waiting(_without_past_stalls(facts), Tense.PRESENT)
     if finding is None:
         return Verdict("warn" if is_late else "busy", f"{_progress(times)}.", because=numbers)
     if is_late or finding.stack:
-        late = f"{so_far[:1].upper()}{so_far[1:]}"
         # The headline states the usual duration already.
         return finding.verdict(
-            "warn", f"{late}, because {finding.clause}.", [counted, *_limits(times)]
+            "warn", f"{_capital(so_far)}, because {finding.clause}.", [counted, *_limits(times)]
         )
     finding.advice = []  # It is too early for any.
     return finding.verdict("busy", f"{_progress(times)}; waiting for {_who(finding)}.", numbers)
@@ -54,6 +56,10 @@ def _without_past_stalls(facts: Facts) -> Facts:
         if now_ms - stall.since_ms - stall.stalled_ms < STALL_OVER_MS
     }
     return replace(facts, evidence=replace(evidence, stalls=last))
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _who(finding: Finding) -> str:
@@ -90,6 +96,20 @@ def _limits(times: Times) -> list[str]:
 
 def _finalizing(times: Times, so_far: str, numbers: list[str], is_late: bool) -> Verdict:
     text = "All subtasks have acknowledged; the manifest is being written"
+    if times.lost_driver:
+        first = times.lost_driver.strip().partition("\n")[0].rstrip(".")
+        return Verdict(
+            "warn",
+            f"All subtasks have acknowledged; the driver was lost while it wrote the manifest: "
+            f"{first}.",
+            because=numbers,
+            advice=(
+                "Look at why the driver was lost, in the job's exceptions and the driver's log. "
+                "The next driver finds out whether the manifest was written.",
+            ),
+            culprits=("driver",),
+            cause=Cause.DRIVER,
+        )
     if not is_late:
         return Verdict("busy", f"{text}.", because=numbers)
     return Verdict(

@@ -5,7 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from django.db.models import F, Func, Max, Q, QuerySet, Sum, TextField
+from django.db.models import (
+    Aggregate,
+    F,
+    Func,
+    JSONField,
+    Max,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    TextField,
+)
 from django.db.models.functions import Cast
 
 from checkpoints.models import COMPLETED_ONCE, Checkpoint, GateAlignment, SubtaskAck
@@ -22,8 +33,9 @@ from checkpoints.verdict.facts import (
     Times,
 )
 from checkpoints.verdict.result import Verdict
+from checkpoints.verdict.uploaded_names import stored_digests, with_names
 from controlplane.base import clock
-from jobs.models import Attempt, Worker
+from jobs.models import Artifact, Attempt, DriverStatus, Worker
 from jobs.models import Edge as EdgeRow
 from jobs.models import Operator as OperatorRow
 from weir.config import CheckpointingMode
@@ -32,17 +44,24 @@ from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStat
 
 TYPICAL_OF = 20  # Checkpoints before it, for the usual duration.
 
+_DRIVER_COLUMNS = [
+    f"driver__{column}" for column in ("number", "slots", "load", "status", "cause", "heard_at")
+]
 _NOW = clock.DatabaseNow()
 
 __all__ = ["Verdict", "of_checkpoint"]
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Verdict:
-    """The verdict on a checkpoint: eight queries, nine while it is under way.
+    """The verdict on a checkpoint: nine queries, ten while it is under way.
 
-    The text is the same for pages, API and alerts.
+    One more where it names code of an upload. The text is the same for pages, API and alerts.
     """
-    return judge.judge_checkpoint(facts_of(checkpoint))
+    verdict = judge.judge_checkpoint(facts_of(checkpoint))
+    if not (digests := stored_digests(verdict)):
+        return verdict
+    uploads = Artifact.objects.filter(pk__in=digests)
+    return with_names(verdict, dict(uploads.values_list("digest", "file_name")))
 
 
 def facts_of(checkpoint: Checkpoint) -> Facts:
@@ -57,7 +76,7 @@ def facts_of(checkpoint: Checkpoint) -> Facts:
     attempt = (
         Attempt.objects.filter(job=checkpoint.job_id, number=checkpoint.attempt)
         .select_related("driver")
-        .only("cause", "driver__slots")
+        .only("cause", *_DRIVER_COLUMNS)
         .order_by("number")
         .first()
     )
@@ -72,8 +91,11 @@ def facts_of(checkpoint: Checkpoint) -> Facts:
         ],
         acks=acks,
         gates=_Gates(checkpoint),
-        evidence=_evidence(checkpoint, kept or {}, acks, now_ms),
+        evidence=_evidence(
+            checkpoint, kept or {}, acks, now_ms, attempt.driver.load if attempt else None
+        ),
         slots=_slots(attempt),
+        records_before=_records_before(checkpoint),
     )
 
 
@@ -106,7 +128,39 @@ def _times(
         async_ms=checkpoint.async_ms,
         written_bytes=checkpoint.written_bytes,
         attempt_cause=attempt.cause if attempt else "",
+        driver_silent_ms=_driver_silent_ms(attempt, now_ms),
+        lost_driver=_lost_driver(attempt),
     )
+
+
+def _driver_silent_ms(attempt: Attempt | None, now_ms: int) -> float | None:
+    if attempt is None or attempt.driver.status != DriverStatus.RUNNING:
+        return None
+    heard_at = attempt.driver.heard_at
+    silent_ms = 0 if heard_at is None else now_ms - clock.to_ms(heard_at)
+    return float(silent_ms) if silent_ms >= evidence.SILENT_MS else None
+
+
+def _lost_driver(attempt: Attempt | None) -> str:
+    if attempt is None or attempt.driver.status != DriverStatus.LOST:
+        return ""
+    return attempt.driver.cause or f"driver {attempt.driver.number} was lost"
+
+
+def _records_before(checkpoint: Checkpoint) -> dict[Key, int]:
+    """The records of subtasks at the barrier of the completed checkpoint before; one query."""
+    before = (
+        Checkpoint.objects.filter(
+            job=checkpoint.job_id,
+            attempt=checkpoint.attempt,
+            number__lt=checkpoint.number,
+            status__in=COMPLETED_ONCE,
+        )
+        .order_by("-number")
+        .values("pk")[:1]
+    )
+    rows = SubtaskAck.objects.filter(checkpoint=Subquery(before), operator=F("chain"))
+    return {(chain, i): n for chain, i, n in rows.values_list("chain", "index", "records")}
 
 
 def _typical_ms(checkpoint: Checkpoint) -> float | None:
@@ -122,8 +176,17 @@ def _operators(job_id: str) -> list[Operator]:
     rows = OperatorRow.objects.filter(job=job_id).order_by("position")
     return [
         Operator(*row)
-        for row in rows.values_list("uid", "name", "chain", "parallelism", "is_source", "is_keyed")
+        for row in rows.values_list(
+            "uid", "name", "chain", "parallelism", "is_source", "is_keyed", "is_sink", "files"
+        )
     ]
+
+
+class _ByOperator(Aggregate):
+    """One object of all rows' values by their operators."""
+
+    function = "JSONB_OBJECT_AGG"
+    output_field = JSONField()
 
 
 def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
@@ -143,6 +206,7 @@ def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
             written=Sum("written_bytes"),
             taken=Max("records", filter=is_head),
             at=Max("acknowledged_at", filter=is_head),
+            writing=_ByOperator(F("operator"), F("writing_ms"), filter=Q(writing_ms__isnull=False)),
         )
         .order_by("chain", "index")
     )
@@ -157,6 +221,7 @@ def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
             written_bytes=row["written"],
             records=row["taken"],
             acknowledged_at_ms=clock.to_ms(row["at"]),
+            writing_ms=row["writing"] or {},
         )
         for row in rows
         if row["at"] is not None
@@ -164,7 +229,11 @@ def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
 
 
 def _evidence(
-    checkpoint: Checkpoint, kept: dict[str, Any], acks: dict[Key, Ack], now_ms: int
+    checkpoint: Checkpoint,
+    kept: dict[str, Any],
+    acks: dict[Key, Ack],
+    now_ms: int,
+    load: dict[str, Any] | None,
 ) -> Evidence:
     if checkpoint.settled_at is not None:
         return evidence.read(kept)
@@ -178,6 +247,7 @@ def _evidence(
         now_ms=now_ms,
         missing=missing,
         noted=kept,
+        driver=load,
     )
     return evidence.read(picture)
 

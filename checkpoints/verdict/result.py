@@ -2,6 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """The kinds of culprits."""
+
+    STUCK = "stuck"  # In one call.
+    FROZEN = "frozen"  # A process whose threads all stand still.
+    STARVED = "starved"  # A slot, a driver or a host without a processor.
+    BUSY = "busy"
+    SKEWED = "skewed"  # Busy, with many times the records of its siblings.
+    CHANNEL = "channel"
+    DRIVER = "driver"
+    COPYING = "copying"  # State, on the loop.
+    STORAGE = "storage"  # Of checkpoints.
+    SINK = "sink"  # The storage that a sink writes to.
+    LARGE = "large"  # State, at a good throughput.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +55,7 @@ class Verdict:
     channel: LateChannel | None = None
     culprits: Sequence[str] = ()  # Subtasks, or uids of operators; the worst first.
     stack: str = ""
+    cause: Cause | None = None  # None: nothing was wrong, or nothing is known to be.
 
 
 @dataclass(slots=True)
@@ -52,6 +70,7 @@ class Finding:
     channel: LateChannel | None = None
     culprits: list[str] = field(default_factory=list)
     stack: str = ""
+    cause: Cause | None = None
 
     def verdict(self, tone: str, headline: str, because: Sequence[str] = ()) -> Verdict:
         """The verdict with this finding as its reason; ``because`` comes first."""
@@ -64,4 +83,5 @@ class Finding:
             channel=self.channel,
             culprits=tuple(dict.fromkeys(self.culprits)),
             stack=self.stack,
+            cause=self.cause,
         )

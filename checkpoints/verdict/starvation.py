@@ -7,23 +7,50 @@ slot. It explains a delay unless a subtask of the slot worked for longer than th
 is the busiest one's busy share without the wait.
 """
 
-from checkpoints.verdict.facts import Facts, Key
+from checkpoints.verdict.facts import CpuWait, Facts, Key
 
 # A loop that always has work and waits for a quarter of the time is a third slower than it need be;
 # short bursts of other programs stay below that over the two seconds that are measured.
 CPU_WAIT_SHARE = 0.25
+# On a host that is short of processors anyway less tells of it: a loop that mostly sleeps waits
+# only when it wakes.
+CPU_WAIT_SHARE_UNDER_PRESSURE = 0.1
+# Half of all time some thread had no processor: more than programs that begin or end.
+PRESSURE_SHARE = 0.5
+# A driver mostly sleeps, so its wait is set against its work; one that hardly woke says nothing.
+DRIVER_LACK = 0.3
+DRIVER_WAITED_MS = 50.0
 
 
 def cpu_wait(facts: Facts, index: int) -> float:
     """A slot's share of time without a processor, where it is large; else 0."""
     wait = facts.evidence.cpu_waits.get(index)
-    return wait.share if wait is not None and wait.share >= CPU_WAIT_SHARE else 0.0
+    return wait.share if wait is not None and _is_large(wait) else 0.0
+
+
+def _is_large(wait: CpuWait) -> bool:
+    is_pressed = wait.pressure >= PRESSURE_SHARE
+    return wait.share >= (CPU_WAIT_SHARE_UNDER_PRESSURE if is_pressed else CPU_WAIT_SHARE)
+
+
+def pressure(facts: Facts, index: int) -> float:
+    """The share of time in which a slot's host was short of processors, where large; else 0."""
+    wait = facts.evidence.cpu_waits.get(index)
+    return wait.pressure if wait is not None and wait.pressure >= PRESSURE_SHARE else 0.0
+
+
+def is_driver_starved(facts: Facts) -> bool:
+    """Whether the driver had work and waited for a processor for much of the time."""
+    driver = facts.evidence.driver
+    if driver is None or driver.waited_ms < DRIVER_WAITED_MS:
+        return False
+    return driver.lack >= DRIVER_LACK
 
 
 def is_starved(facts: Facts, key: Key) -> bool:
     """Whether the want of a processor explains that a subtask's slot was slow."""
     wait = facts.evidence.cpu_waits.get(key[1])
-    if wait is None or wait.share < CPU_WAIT_SHARE:
+    if wait is None or not _is_large(wait):
         return False
     return wait.share >= wait.busiest - wait.share
 

@@ -10,9 +10,10 @@ The worst root is the culprit.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from checkpoints.verdict.channels import against_channel, of_pressed_host
 from checkpoints.verdict.facts import Aligning, Facts, Key, key_of, name_of, share
 from checkpoints.verdict.overtaking import against_waiting
-from checkpoints.verdict.result import Finding, LateChannel
+from checkpoints.verdict.result import Cause, Finding, LateChannel
 from checkpoints.verdict.starvation import is_starved
 from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame
 from checkpoints.verdict.wording import Tense, hop, of_blame
@@ -159,6 +160,9 @@ def _blame(facts: Facts, root: _Root) -> Blame:
 def _of_root(facts: Facts, blamed: Blame, root: _Root, tense: Tense) -> Finding:
     name = name_of(root.key)
     finding = of_blame(facts, blamed, tense)
+    if root.sender is not None and not finding.clause:
+        finding = of_pressed_host(facts, root.sender, root.key, tense) or finding
+        finding.cause = finding.cause or Cause.CHANNEL
     if root.sender is not None:
         sender = name_of(root.sender)
         finding.channel = LateChannel(sender, name, "not arrived")
@@ -194,10 +198,7 @@ def _advice(facts: Facts, root: _Root) -> list[str]:
             f"{root.key[1]}{facts.slot(root.key).text}."
         ]
     if root.sender is not None:
-        return [
-            f"Check whether {facts.label(root.key[0])} keeps up with its input, and check the "
-            f"network between slot {root.sender[1]} and slot {root.key[1]}."
-        ]
+        return against_channel(facts, root.sender, root.key)
     return [
         f"See what {facts.label(root.key[0])} does in slot {root.key[1]}"
         f"{facts.slot(root.key).text}: look at its log and its processor time."

@@ -1,19 +1,68 @@
 """Clauses, reasons and advice about a subtask that a checkpoint waited for. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from checkpoints.verdict.causes import Skew, skew
-from checkpoints.verdict.facts import Facts, Key, Stall, name_of, share
-from checkpoints.verdict.result import Finding, Hop, LateChannel
-from checkpoints.verdict.stacks import where
-from checkpoints.verdict.starvation import also_starved, cpu_wait, is_starved, slots_on_host
+from checkpoints.verdict.facts import Call, Facts, Key, Stall, name_of, share
+from checkpoints.verdict.result import Cause, Finding, Hop, LateChannel
+from checkpoints.verdict.stacks import Waiting, waits_for, where
+from checkpoints.verdict.starvation import (
+    also_starved,
+    cpu_wait,
+    is_driver_starved,
+    is_starved,
+    pressure,
+    slots_on_host,
+)
 from checkpoints.verdict.upstream_walk import Blame, Why
 from checkpoints.verdict.upstream_walk import Hop as Step
 from controlplane.base.formatting import duration, listed, number, rough_duration, size
 
 BUSIEST_NAMED = 3
 NEARLY_ALL_FACTOR = 1_000  # Beyond it a factor says less than a word.
+AT_WORK_SHARE = 0.5  # Of the time, waits for a processor included.
+WORKS_MOST_SHARE = 0.5  # Of the samples of a subtask: then one operator of its chain is named.
+BLOCKED_MS = 500.0  # A quarter of the time that shares are of.
+
+AGAINST_FROZEN = (
+    "whether it is stopped (state T in ps), swaps, or is in a call into C that keeps Python's "
+    "interpreter lock (py-spy dump --native shows it)"
+)
+# By what a call waits for.
+_AGAINST_CALL: Mapping[Waiting, str] = {
+    Waiting.SOCKET: (
+        "It waits for another system: look at that one. Give every call to the outside a timeout, "
+        "and fetch in batches."
+    ),
+    Waiting.LOCK: (
+        "It waits for a lock or another thread of the function: look at what holds it, and give "
+        "the wait a timeout."
+    ),
+    Waiting.SLEEP: (
+        "It sleeps, and with it all subtasks of the slot: use a timer instead, or a shorter pause."
+    ),
+    Waiting.SINK: (
+        "It waits for the files of the sink: look at the latency and the space of the directory "
+        "that it writes to, and at what else writes there."
+    ),
+    Waiting.STORAGE: (
+        "It waits for files of the checkpoint storage: look at its latency and its space."
+    ),
+    Waiting.NATIVE: (
+        "It waits in a call into C, such as for a file, a device or a library's own connection: "
+        "look at that line, and give the call a timeout."
+    ),
+    Waiting.LOCKED: (
+        "It stayed in one call into C, which kept Python's interpreter lock, so that the process "
+        "sent no heartbeat either: call it with less at a time, or use a library that releases the "
+        "lock."
+    ),
+    Waiting.NOTHING: (
+        "It computes: make the work of one call smaller, or spread it over more subtasks. A call "
+        "to the outside needs a timeout."
+    ),
+}
 
 
 class Tense(StrEnum):
@@ -65,8 +114,14 @@ def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
 
 def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
     """The finding on a call that does not return, or returned late."""
-    name, frame = name_of(key), where(stall.stack)
+    name, frame, waiting = name_of(key), where(stall.stack), waits_for(stall.stack)
+    if waiting is Waiting.FROZEN:
+        return of_standstill(facts, key, stall, tense)
     what = f"stuck in {frame.text}" if frame else "stuck in one call"
+    if waiting is Waiting.SINK:
+        what = f"stuck in the storage of {_sinks(facts, key)}"
+    elif waiting is Waiting.STORAGE:
+        what = "stuck in the checkpoint storage"
     function = frame.function if frame else "the function"
     clause = f"{name} {tense.has_been} {what} for {duration(stall.stalled_ms)}"
     call = f"{function} of {facts.label(key[0])}"
@@ -84,14 +139,40 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
             f"{name} for {duration(stall.stalled_ms)}; meanwhile no subtask of that slot {takes} a "
             "record or a barrier.",
         ],
-        advice=[
-            f"Look at the stack: {long}. Give every call to the outside (database, HTTP, lock) a "
-            "timeout, and fetch in batches.",
-        ],
+        advice=[f"Look at the stack: {long}. {_AGAINST_CALL[waiting]}"],
         culprits=[name],
         stack=stall.stack,
+        cause=Cause.SINK if waiting is Waiting.SINK else Cause.STUCK,
     )
     return _with_wait(facts, finding, key, tense)
+
+
+def of_standstill(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
+    """The finding on a slot whose process ran for a while not at all."""
+    slot = f"slot {key[1]}{facts.slot(key).text}"
+    stood = duration(stall.stalled_ms)
+    return Finding(
+        f"{slot}, where {name_of(key)} {'runs' if tense is Tense.PRESENT else 'ran'}, was frozen "
+        f"for {stood}",
+        f"{name_of(key)} (frozen for {stood})",
+        because=[
+            f"No thread of that process ran for {stood}, and none of them waited for a processor."
+        ],
+        advice=[
+            f"Find out what stopped the process of {slot}: a signal (SIGSTOP), a debugger, memory "
+            "that was swapped out, a paused container or virtual machine."
+        ],
+        culprits=[name_of(key)],
+        cause=Cause.FROZEN,
+    )
+
+
+def _sinks(facts: Facts, key: Key) -> str:
+    """The sinks of a chain, in words: ``"the sink Out"``."""
+    sinks = [o.name for o in facts.operators if o.chain == key[0] and o.is_sink]
+    if len(sinks) == 1:
+        return f"the sink {sinks[0]}"
+    return f"the sinks {listed(sinks, BUSIEST_NAMED)}" if sinks else "its sink"
 
 
 def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Finding:
@@ -99,18 +180,19 @@ def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Findin
     name, slot = name_of(key), facts.slot(key).text
     runs, says = ("ran", "had reported") if tense is Tense.PAST else ("runs", "has reported")
     return Finding(
-        f"slot {key[1]}{slot}, where {name} {runs}, {says} nothing for {rough_duration(silent_ms)}",
+        f"slot {key[1]}{slot}, where {name} {runs}, {tense} frozen: it {says} nothing for "
+        f"{rough_duration(silent_ms)}",
         f"{name} (silent for {rough_duration(silent_ms)})",
         because=[
             f"Subtasks of other slots reported meanwhile, so slot {key[1]} is silent, not the "
             "driver."
         ],
         advice=[
-            f"Check whether the process of slot {key[1]}{slot} is alive, swaps or is frozen, and "
-            "whether its host is reachable. A slot that stays silent is replaced after the "
-            "heartbeat timeout.",
+            f"Look at the process of slot {key[1]}{slot}: {AGAINST_FROZEN}; and whether its host "
+            "is reachable. It is replaced after the heartbeat timeout.",
         ],
         culprits=[name],
+        cause=Cause.FROZEN,
     )
 
 
@@ -119,13 +201,28 @@ def of_starvation(facts: Facts, key: Key, tense: Tense) -> Finding:
     name, slot, waited = name_of(key), facts.slot(key), share(cpu_wait(facts, key[1]))
     runs, waits = ("ran", "waited") if tense is Tense.PAST else ("runs", "waits")
     place = f"slot {key[1]}" + (f" on host {slot.host}" if slot.host else "")
+    busiest = _busiest_of_slot(facts, key)
+    at = _of_place(facts, busiest) if busiest is not None else ""
+    works = f"works most {at}" if tense is Tense.PRESENT else f"worked most {at}"
+    clause = f"{place}, where {name} {runs}, {waits} {waited} of the time for a processor"
     return Finding(
-        f"{place}, where {name} {runs}, {waits} {waited} of the time for a processor",
+        f"{clause}; with one it {works}" if at else clause,
         f"{name} ({place} {waits} {waited} of the time for a processor)",
-        because=_of_wait(facts, key, tense),
+        because=[*_of_wait(facts, key, tense), *(_of_calls(facts, busiest) if busiest else ())],
         advice=_against_wait(facts, key),
         culprits=[name],
+        cause=Cause.STARVED,
     )
+
+
+def _busiest_of_slot(facts: Facts, key: Key) -> Key | None:
+    """The subtask that a slot worked for most; None: none was busy."""
+    busy = {
+        other: seen.rates.busy
+        for other, seen in facts.evidence.subtasks.items()
+        if other[1] == key[1] and seen.rates and seen.rates.busy >= AT_WORK_SHARE
+    }
+    return max(busy, key=lambda other: busy[other], default=None)
 
 
 def _with_wait(facts: Facts, finding: Finding, key: Key, tense: Tense) -> Finding:
@@ -142,6 +239,8 @@ def _of_wait(facts: Facts, key: Key, tense: Tense) -> list[str]:
         f"processor for {share(cpu_wait(facts, key[1]))} of about two seconds; busy and "
         "idle shares include that."
     ]
+    if short := pressure(facts, key[1]):
+        because.append(_of_pressure(facts, key, short))
     if (count := slots_on_host(facts, key[1])) > 1:
         runs = "ran" if tense is Tense.PAST else "run"
         because.append(f"{count:,} slots of this job {runs} on that host.")
@@ -149,6 +248,79 @@ def _of_wait(facts: Facts, key: Key, tense: Tense) -> list[str]:
         shares = [f"slot {i}{facts.slot(('', i)).text} {share(waited)}" for i, waited in others]
         because.append(f"Other slots without a processor: {listed(shares, BUSIEST_NAMED)}.")
     return because
+
+
+def _of_pressure(facts: Facts, key: Key, short: float) -> str:
+    host = facts.slot(key).host
+    place = f"host {host}" if host else f"the host of slot {key[1]}"
+    return (
+        f"On {place} some process was ready to run and had no processor for {share(short)} of "
+        "that time."
+    )
+
+
+def of_pressure(facts: Facts, key: Key, tense: Tense) -> Finding:
+    """The finding on a host that was short of processors, where no slot's own wait is large."""
+    host = facts.slot(key).host
+    place = f"host {host}" if host else f"the host of slot {key[1]}"
+    runs = "ran" if tense is Tense.PAST else "runs"
+    return Finding(
+        f"{place}, where {name_of(key)} {runs}, {tense} short of processors",
+        f"{name_of(key)} ({place} {tense} short of processors)",
+        because=[_of_pressure(facts, key, pressure(facts, key[1]))],
+        advice=_against_wait(facts, key),
+        culprits=[name_of(key)],
+        cause=Cause.STARVED,
+    )
+
+
+def of_silent_driver(silent_ms: float) -> Finding:
+    """The finding on a driver that gives no sign of life, so that nothing is known of its slots."""
+    return Finding(
+        f"the driver is frozen or cut off: it has given no sign of life for "
+        f"{rough_duration(silent_ms)}",
+        "the driver",
+        because=["Slots report to the driver, so nothing is known of them meanwhile."],
+        advice=[
+            f"Look at the driver's process: {AGAINST_FROZEN}; and at its connection to the control "
+            "plane. It is replaced after the driver timeout."
+        ],
+        culprits=["driver"],
+        cause=Cause.FROZEN,
+    )
+
+
+def of_driver(facts: Facts, tense: Tense) -> Finding:
+    """The finding on a driver that waited for a processor; without a clause if it had one."""
+    driver = facts.evidence.driver
+    if driver is not None and driver.stood_ms:
+        stood = duration(driver.stood_ms)
+        return Finding(
+            f"the driver was frozen for {stood}",
+            because=[f"None of its threads ran for {stood}, nor waited for a processor."],
+            advice=[
+                "Find out what stopped the driver's process: a signal (SIGSTOP), a debugger, "
+                "memory that was swapped out, a paused container or virtual machine."
+            ],
+            culprits=["driver"],
+            cause=Cause.FROZEN,
+        )
+    if driver is None or not is_driver_starved(facts):
+        return Finding("", cause=Cause.DRIVER)
+    waits = "waited" if tense is Tense.PAST else "waits"
+    return Finding(
+        f"the driver {waits} for a processor for {share(driver.lack)} of the time in which it had "
+        "work",
+        because=[
+            f"Its threads ran for {duration(driver.ran_ms)} and were ready to run without a "
+            f"processor for {duration(driver.waited_ms)} of {duration(driver.window_ms)}."
+        ],
+        advice=[
+            "See what else runs on the driver's host, and whether a container there has a "
+            "processor limit. Give it more cores, or run slots and driver on different hosts."
+        ],
+        cause=Cause.STARVED,
+    )
 
 
 def _against_wait(facts: Facts, key: Key) -> list[str]:
@@ -162,8 +334,9 @@ def _against_wait(facts: Facts, key: Key) -> list[str]:
 
 def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
     name = name_of(key)
-    clause = f"{name} {tense} slow, busy {share(busy)} of the time"
-    because = _of_chain(facts, key)
+    at = f", most of it {place}" if (place := _of_place(facts, key)) else ""
+    clause = f"{name} {tense} slow, busy {share(busy)} of the time{at}"
+    because = [*_of_calls(facts, key), *_of_chain(facts, key)]
     if (skewed := skew(facts, key)) is not None:
         most = _most(skewed)
         return Finding(
@@ -172,14 +345,45 @@ def _of_busy(facts: Facts, key: Key, busy: float, tense: Tense) -> Finding:
             because=[_of_skew(skewed), *because],
             advice=_against_skew(facts, skewed),
             culprits=[name],
+            cause=Cause.SKEWED,
         )
     return Finding(
         clause,
-        f"{name} (busy {share(busy)})",
+        f"{name} (busy {share(busy)}{at})",
         because=because,
         advice=_against_load(facts, key),
         culprits=[name],
+        cause=Cause.BUSY,
     )
+
+
+def _calls(facts: Facts, key: Key) -> Sequence[Call]:
+    rates = facts.evidence.rates(key)
+    return rates.calls if rates else ()
+
+
+def _of_place(facts: Facts, key: Key) -> str:
+    """The operator of the chain that most of the work is in, and its line; empty: none is."""
+    shares: dict[str, float] = {}
+    for call in _calls(facts, key):
+        shares[call.operator] = shares.get(call.operator, 0.0) + call.share
+    operator = max(shares, key=lambda uid: shares[uid], default=None)
+    if operator is None or shares[operator] < WORKS_MOST_SHARE:
+        return ""
+    lines = [call for call in _calls(facts, key) if call.operator == operator]
+    line = max(lines, key=lambda call: call.share).text
+    label = facts.operator_label(operator)
+    return f"in {line} of {label}" if line else f"in {label}"
+
+
+def _of_calls(facts: Facts, key: Key) -> list[str]:
+    """The lines in which samples met a subtask at work."""
+    places = [
+        f"{f'{call.text} of ' if call.text else ''}{facts.operator_label(call.operator)} "
+        f"{share(call.share)}"
+        for call in _calls(facts, key)
+    ]
+    return [f"Samples met {name_of(key)} at work in {', '.join(places)}."] if places else []
 
 
 def _most(skewed: Skew) -> str:
@@ -211,7 +415,21 @@ def _against_skew(facts: Facts, skewed: Skew) -> list[str]:
     ]
 
 
+def _were_blocked(facts: Facts, key: Key) -> bool:
+    """Whether siblings waited for barriers while shares were measured: these compare nothing."""
+    for other, ack in facts.acks.items():
+        if other[0] == key[0] and other != key and ack.alignment_ms >= BLOCKED_MS:
+            return True
+    return any(
+        seen.aligning is not None and seen.aligning.waited_ms >= BLOCKED_MS
+        for other, seen in facts.evidence.subtasks.items()
+        if other[0] == key[0] and other != key
+    )
+
+
 def _of_chain(facts: Facts, key: Key) -> list[str]:
+    if _were_blocked(facts, key):
+        return []
     chain = facts.evidence.chains.get(key[0])
     busiest = sorted(
         (
@@ -233,7 +451,7 @@ def _of_chain(facts: Facts, key: Key) -> list[str]:
 def _against_load(facts: Facts, key: Key) -> list[str]:
     label, chain = facts.label(key[0]), facts.evidence.chains.get(key[0])
     alone = chain is not None and chain.busy is not None and chain.count > 1 and chain.busy < 0.5
-    if alone:
+    if alone and not _were_blocked(facts, key):
         return [
             f"Only some subtasks of {label} are busy, with no more records than their siblings: "
             f"check whether the host of slot {key[1]}{facts.slot(key).text} is slower or loaded, "
@@ -260,6 +478,7 @@ def of_two(first: Finding, second: Finding, tense: Tense) -> Finding:
         ],
         culprits=[*first.culprits, *second.culprits],
         stack=first.stack or second.stack,
+        cause=first.cause,
     )
 
 

@@ -12,11 +12,13 @@ from threading import Lock
 from typing import Any
 
 from checkpoints.models import Checkpoint
-from checkpoints.verdict import queries
+from checkpoints.verdict import diagnosis, queries
 
 Json = dict[str, Any]
 
 KEPT_MAX = 256
+JUDGED_AT_ONCE = 2  # Verdicts for a diagnosis, in one update of a page.
+TOLD_MAX = 8_192  # The last ten of 800 jobs.
 REST_SHARE = 10  # A verdict is valid for this many times as long as it took to compute.
 
 
@@ -27,26 +29,36 @@ class _Kept:
     due_s: float  # Monotonic; infinite once it has settled.
 
 
-_kept: OrderedDict[int, _Kept] = OrderedDict()  # By the checkpoint's row, last used last.
+# By the checkpoint's row and whether it is diagnosed, last used last.
+_kept: OrderedDict[tuple[int, bool], _Kept] = OrderedDict()
+# The part of verdicts that diagnoses need: of settled checkpoints, so many more and all small.
+_told: OrderedDict[int, tuple[tuple[Any, ...], diagnosis.Told]] = OrderedDict()
 _lock = Lock()
 
 
-def cached_verdict(checkpoint: Checkpoint) -> Json:
-    """The verdict on a checkpoint, from the cache while it is valid."""
-    state = (checkpoint.job_id, checkpoint.status, checkpoint.settled_at, checkpoint.has_details)
+def cached_verdict(checkpoint: Checkpoint, *, is_diagnosed: bool = True) -> Json:
+    """The verdict on a checkpoint, from the cache while it is valid.
+
+    Args:
+        is_diagnosed: Whether the diagnosis of the last checkpoints comes with it.
+    """
+    key, state = (checkpoint.pk, is_diagnosed), _state_of(checkpoint)
     with _lock:
-        kept = _kept.get(checkpoint.pk)
+        kept = _kept.get(key)
         if kept is not None and kept.state == state and time.monotonic() < kept.due_s:
-            _kept.move_to_end(checkpoint.pk)
+            _kept.move_to_end(key)
             return kept.verdict
     begun_s = time.monotonic()
-    made = verdict_json(checkpoint)
-    now_s = time.monotonic()
+    made = verdict_json(checkpoint) | {"diagnosis": None}
     is_final = checkpoint.settled_at is not None
+    if is_diagnosed:
+        made["diagnosis"], is_whole = _diagnosed(checkpoint)
+        is_final = is_final and is_whole
+    now_s = time.monotonic()
     due_s = float("inf") if is_final else now_s + REST_SHARE * (now_s - begun_s)
     with _lock:
-        _kept[checkpoint.pk] = _Kept(made, state, due_s)
-        _kept.move_to_end(checkpoint.pk)
+        _kept[key] = _Kept(made, state, due_s)
+        _kept.move_to_end(key)
         while len(_kept) > KEPT_MAX:
             _kept.popitem(last=False)
     return made
@@ -54,7 +66,55 @@ def cached_verdict(checkpoint: Checkpoint) -> Json:
 
 def verdict_json(checkpoint: Checkpoint) -> Json:
     """Why a checkpoint took as long as it did, as JSON for ``frontend/_verdict.html``."""
-    return shown(queries.of_checkpoint(checkpoint))
+    return shown(_judged(checkpoint))
+
+
+def _judged(checkpoint: Checkpoint) -> queries.Verdict:
+    """The verdict, its part for diagnoses noted."""
+    judged = queries.of_checkpoint(checkpoint)
+    if checkpoint.settled_at is not None:
+        with _lock:
+            _told[checkpoint.pk] = _state_of(checkpoint), diagnosis.Told.by(judged)
+            _told.move_to_end(checkpoint.pk)
+            while len(_told) > TOLD_MAX:
+                _told.popitem(last=False)
+    return judged
+
+
+def _diagnosed(checkpoint: Checkpoint) -> tuple[Json | None, bool]:
+    """The diagnosis of the last settled checkpoints up to this one; None: they are too few.
+
+    One query, and those of a few verdicts that are not known yet: of a job that is looked at one,
+    as a rule. When the page is opened more are left out at first, and judged with its updates.
+
+    Returns:
+        The diagnosis, and whether no checkpoint was left out.
+    """
+    rows = Checkpoint.objects.filter(
+        job=checkpoint.job_id, number__lte=checkpoint.number, settled_at__isnull=False
+    )
+    told: list[diagnosis.Told] = []
+    judged = 0
+    for row in rows.order_by("-number")[: diagnosis.LAST]:
+        known = _known(row)
+        if known is None:
+            if judged == JUDGED_AT_ONCE:
+                return None, False
+            judged += 1
+            known = diagnosis.Told.by(_judged(row))
+        told.append(known)
+    made = diagnosis.diagnose(told)
+    return None if made is None else asdict(made), True
+
+
+def _known(checkpoint: Checkpoint) -> diagnosis.Told | None:
+    with _lock:
+        state, told = _told.get(checkpoint.pk, (None, None))
+    return told if state == _state_of(checkpoint) else None
+
+
+def _state_of(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint.job_id, checkpoint.status, checkpoint.settled_at, checkpoint.has_details
 
 
 def shown(verdict: queries.Verdict) -> Json:
@@ -69,3 +129,4 @@ def forget() -> None:
     """Drop all cached verdicts: other rows now have the same ids."""
     with _lock:
         _kept.clear()
+        _told.clear()

@@ -122,7 +122,7 @@ def _live(
         operators,
         {} if settled else queries.finished(checkpoint),
         {} if settled else shared.acknowledged(checkpoint.pk),
-        verdict_cache.cached_verdict(checkpoint),
+        verdict_cache.cached_verdict(checkpoint, is_diagnosed=False),
     )
 
 

@@ -298,6 +298,18 @@ class GraphSerializer(serializers.Serializer):
     edges = EdgeSerializer(many=True)
 
 
+class SampledCallSerializer(serializers.Serializer[Any]):
+    """A place in the code at which samples met a subtask at work."""
+
+    operator = serializers.CharField(help_text="Uid of the innermost operator on the stack.")
+    function = serializers.CharField(
+        help_text="Of the innermost frame of the pipeline's own code; empty: there was none."
+    )
+    file = serializers.CharField()
+    line = serializers.IntegerField()
+    share = serializers.FloatField(help_text="Share of these samples, 0 to 1.")
+
+
 class RatesSerializer(serializers.Serializer[Any]):
     """Throughput and use of time of a subtask, over about the last two seconds."""
 
@@ -320,6 +332,21 @@ class RatesSerializer(serializers.Serializer[Any]):
         help_text=(
             "Share of the time, 0 to 1, in which the loop of the subtask's slot was ready to run "
             "and had no processor; part of the three above. Absent: not measured yet."
+        ),
+    )
+    cpu_pressure = serializers.FloatField(
+        required=False,
+        help_text=(
+            "Share of the time, 0 to 1, in which some thread of the slot's host was ready to run "
+            "and had no processor. Absent: not measured yet."
+        ),
+    )
+    calls = SampledCallSerializer(
+        many=True,
+        required=False,
+        help_text=(
+            "Where the subtask worked most over about the last five seconds, by samples of its "
+            "stack. Absent: too few samples met it at work."
         ),
     )
 

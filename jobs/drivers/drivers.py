@@ -6,6 +6,7 @@ the next driver on the same host.
 """
 
 import logging
+from dataclasses import asdict
 from datetime import datetime
 
 from django.conf import settings
@@ -29,6 +30,7 @@ from jobs.models import (
     Subtask,
 )
 from jobs.storable_text import storable
+from weir.protocol.driver_messages import DriverLoad
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 
 logger = logging.getLogger(__name__)
@@ -78,14 +80,15 @@ def authenticate(job: Job, token: str) -> Driver:
     return driver
 
 
-def heard(driver: Driver, now: datetime) -> None:
-    """Note a sign of life of the driver."""
+def heard(driver: Driver, now: datetime, load: DriverLoad | None = None) -> None:
+    """Note a sign of life of the driver, and the load that came with it."""
     if driver.status == DriverStatus.STARTING:
         driver.status = DriverStatus.RUNNING
     driver.heard_at = now
     if driver.status in LIVE_DRIVERS:
         driver.heartbeat_due_at = now + clock.milliseconds(settings.WEIR_DRIVER_TIMEOUT_MS)
-    driver.save(update_fields=["status", "heard_at", "heartbeat_due_at"])
+    driver.load = {} if load is None else asdict(load)
+    driver.save(update_fields=["status", "heard_at", "heartbeat_due_at", "load"])
 
 
 def request(job: Job) -> Driver:

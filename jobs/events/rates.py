@@ -7,7 +7,8 @@ nothing. A step that lasts longer than the window widens it: its time is known o
 
 The wait for a processor is part of that time, wherever it came, and no fourth part beside them: a
 subtask may be busy for all of its time and have waited for a processor for half of it. It is the
-loop's, so the subtasks of a slot share it.
+loop's, so the subtasks of a slot share it. The pressure is the host's, the time in which any of its
+threads waited so.
 
 Source: Flink's busyTimeMsPerSecond, idleTimeMsPerSecond and backPressuredTimeMsPerSecond, here as
 shares of the time.
@@ -25,12 +26,12 @@ Counters: TypeAlias = Mapping[str, Any]  # Fields of weir.protocol.messages.Subt
 
 _COUNTED = ("records_in", "records_out", "bytes_in", "bytes_out")
 _TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
-_WAIT = "cpu_wait_ms"
+_WAITS = ("cpu_wait_ms", "cpu_pressure_ms")
 
 
 def sample(counters: Counters) -> dict[str, float]:
     """The counters of a subtask that its rates need."""
-    return {name: counters[name] for name in (*_COUNTED, *_TIMES, _WAIT)}
+    return {name: counters[name] for name in (*_COUNTED, *_TIMES, *_WAITS)}
 
 
 def slid(samples: Sequence[Counters], newest: Counters) -> list[Counters]:
@@ -53,7 +54,8 @@ def over(samples: Sequence[Counters]) -> dict[str, float]:
     """Rates and shares over a window; empty while there is no time between two samples.
 
     Shape: ``window_ms``; ``records_in_per_s``, ``records_out_per_s``, ``bytes_in_per_s``,
-    ``bytes_out_per_s``; ``busy``, ``idle``, ``back_pressured``, ``cpu_wait`` between 0 and 1.
+    ``bytes_out_per_s``; ``busy``, ``idle``, ``back_pressured``, ``cpu_wait``, ``cpu_pressure``
+    between 0 and 1.
     """
     if len(samples) < 2:
         return {}
@@ -64,7 +66,7 @@ def over(samples: Sequence[Counters]) -> dict[str, float]:
     rates = {"window_ms": window_ms}
     for name in _COUNTED:
         rates[f"{name}_per_s"] = (last[name] - first[name]) * 1_000 / window_ms
-    for name in (*_TIMES, _WAIT):
+    for name in (*_TIMES, *_WAITS):
         # Samples that an earlier version stored have no wait: it counts from those on that do.
         share = (last[name] - first.get(name, last[name])) / window_ms
         rates[name.removesuffix("_ms")] = min(1.0, max(0.0, share))

@@ -1,7 +1,7 @@
 """Rows of chain subtasks, folded over a batch of events and written once."""
 
 from collections.abc import Collection
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from functools import reduce
 from operator import or_
@@ -24,10 +24,9 @@ from weir.protocol.messages import (
     SubtaskStalled,
 )
 
-# Memory is the worker process's.
-_COUNTERS = tuple(
-    f.name for f in fields(SubtaskMetrics) if f.name not in ("attempt", "chain", "memory_bytes")
-)
+# Memory is the worker process's, and calls are no counters.
+_NO_COUNTERS = ("attempt", "chain", "memory_bytes", "calls")
+_COUNTERS = tuple(f.name for f in fields(SubtaskMetrics) if f.name not in _NO_COUNTERS)
 
 
 class Subtasks:
@@ -76,6 +75,8 @@ class Subtasks:
         if not self._job.is_over:  # The last counters are kept, but rates are over.
             row.samples = rates.slid(row.samples, rates.sample(row.metrics))
             row.rates = rates.over(row.samples)
+            if row.rates and event.calls:
+                row.rates["calls"] = [asdict(call) for call in event.calls]
         row.stall = None
 
     def aligning(self, event: AlignmentProgress) -> None:

@@ -7,6 +7,7 @@ user's code, left out below Weir's (``weir.own_frames``).
 import re
 import traceback
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TypeVar
 
 from weir.own_frames import OWN_FRAME
@@ -50,6 +51,14 @@ def users_stack(stack: traceback.StackSummary) -> str:
         return "".join(traceback.format_list(frames))
     outer, inner = traceback.format_list(frames[:half]), traceback.format_list(frames[-half:])
     return "".join([*outer, f"  ... {left_out} frames are left out ...\n", *inner])
+
+
+@lru_cache(maxsize=1_024)
+def is_users_file(file: str) -> bool:
+    """Whether a frame of this file is the user's: not Weir's, a library's or the interpreter's."""
+    if _EXAMPLES.search(file):
+        return True
+    return not OWN_FRAME.search(file) and not _LIBRARY.search(file)
 
 
 def without_own_frames(text: str) -> str:

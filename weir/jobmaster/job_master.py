@@ -340,10 +340,9 @@ class JobMaster:
         )
 
     def _check_heartbeats(self, now: int) -> None:
-        timeout = self._job.config.heartbeat_timeout_ms
-        for index in self._slots.silent(now):
+        for index, cause in self._slots.silent(now):
             self._cluster.replace_slot(index)
-            self._slot_gone(index, f"slot {index} was silent for {timeout} ms; it is replaced")
+            self._slot_gone(index, cause)
         for cause in self._workers.take_gone(now):
             self._fail_attempt(cause)
 

@@ -59,11 +59,15 @@ class Slots:
         if slot := self._slots.get(slot_index):
             slot.heard_at_ms = now_ms
 
-    def silent(self, now_ms: int) -> Iterator[int]:
-        """The slots that gave no sign of life for too long."""
+    def silent(self, now_ms: int) -> Iterator[tuple[int, str]]:
+        """The slots that gave no sign of life for too long; the cause of each one's loss."""
         for index, slot in list(self._slots.items()):
             if now_ms - slot.heard_at_ms >= self._timeout_ms:
-                yield index
+                yield (
+                    index,
+                    f"slot {index} was silent for {self._timeout_ms} ms: its process is frozen or "
+                    "cut off, and is replaced",
+                )
 
     def due_ms(self) -> Iterator[int]:
         """The times at which each slot counts as silent."""

@@ -8,6 +8,9 @@ from weir.jobmaster.cluster import Cluster
 from weir.protocol.deployment import Address, StopProcess, WorkerCommand, WorkerReady
 from weir.protocol.messages import SubtaskCommand
 
+# A process whose threads all stand still.
+FROZEN = "it is frozen: stopped, swapping, or in a call into C that keeps the interpreter lock"
+HEARD_SHARE = 0.75  # Of the timeout: several heartbeats are missing.
 EXIT_REPORT_MS = 200  # From a lost worker connection to the supervisor's ``WorkerExited``.
 
 
@@ -15,6 +18,7 @@ EXIT_REPORT_MS = 200  # From a lost worker connection to the supervisor's ``Work
 class _Worker:
     address: Address
     progressed_at_ms: int
+    heard_at_ms: int
     rounds: int = -1
     lost_at_ms: int | None = None
 
@@ -49,12 +53,15 @@ class Workers:
 
     def ready(self, slot_index: int, report: WorkerReady, now_ms: int) -> None:
         """A worker waits for its deployment."""
-        self._workers[slot_index] = _Worker(report.address, now_ms)
+        self._workers[slot_index] = _Worker(report.address, now_ms, now_ms)
 
     def alive(self, slot_index: int, rounds: int, now_ms: int) -> None:
         """A worker's heartbeat: it makes progress where its loop has gone round."""
         worker = self._workers.get(slot_index)
-        if worker is not None and worker.rounds != rounds:
+        if worker is None:
+            return
+        worker.heard_at_ms = now_ms
+        if worker.rounds != rounds:
             worker.rounds = rounds
             worker.progressed_at_ms = now_ms
 
@@ -75,11 +82,14 @@ class Workers:
             del self._workers[index]
             if worker.lost_at_ms is not None:
                 yield f"the worker process of slot {index} is gone"
-            else:
-                yield (
-                    f"the worker process of slot {index} made no progress for {self._timeout_ms} "
-                    "ms; it hangs in user code or is stopped, and is replaced"
-                )
+                continue
+            # Heartbeats come from a thread beside the loop, unless no thread of it can run.
+            hangs = now_ms - worker.heard_at_ms <= self._timeout_ms * HEARD_SHARE
+            why = "; it hangs in user code" if hangs else f" and sent no heartbeat; {FROZEN}"
+            yield (
+                f"the worker process of slot {index} made no progress for {self._timeout_ms} "
+                f"ms{why}, and is replaced"
+            )
 
     def send(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
         """Send a command to one worker."""

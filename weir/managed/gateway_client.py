@@ -43,6 +43,7 @@ from weir.protocol.driver_messages import (
     BATCH_EVENTS_MAX,
     DriverCommand,
     DriverEvent,
+    DriverLoad,
 )
 from weir.protocol.messages import (
     AlignmentProgress,
@@ -53,6 +54,7 @@ from weir.protocol.messages import (
 )
 from weir.secrets import job_secrets
 from weir.wire import batches
+from weir.worker.cpu_wait import ThreadsLoad
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +107,7 @@ class Gateway:
         self._address = address
         self._listener = listener
         self._clock = clock or SystemClock()
+        self._load = ThreadsLoad(self._clock)
         self._heartbeat_s = heartbeat_s
         self._poll_wait_s = poll_wait_s
         self._unknown_max_s = unknown_max_s
@@ -348,7 +351,8 @@ class Gateway:
     def _try(self, batch: "_Batch") -> "tuple[Verdict, str]":
         assert self._trying_since is not None
         tried_s = time.monotonic() - self._trying_since
-        body = partial(batch.body, int(tried_s * 1000) if tried_s >= AWAY_S else 0)
+        away_ms = int(tried_s * 1000) if tried_s >= AWAY_S else 0
+        body = partial(batch.body, away_ms, self._load.measure())
         path = f"{self._address.path}/events"
         return self._post_line.ask("POST", path, POST_TIMEOUT_S, body)
 
@@ -479,9 +483,9 @@ class _Batch:
         """The number after the last of them."""
         return self.first_number + len(self.events)
 
-    def body(self, away_ms: int, version: int) -> bytes:
+    def body(self, away_ms: int, load: DriverLoad | None, version: int) -> bytes:
         """The wire form of the ``EventBatch`` in this version."""
-        return batches.encode_batch(self.first_number, self.events, away_ms, version)
+        return batches.encode_batch(self.first_number, self.events, away_ms, version, load)
 
 
 class _Retry:

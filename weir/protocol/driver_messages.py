@@ -24,6 +24,7 @@ from weir.bounds import (
     DelayMs,
     Index,
     Length,
+    MeasuredMs,
     Number,
     Parallelism,
     PointMs,
@@ -112,12 +113,23 @@ DriverCommand: TypeAlias = CancelJob | CoordinatorCommand
 
 
 @dataclass(frozen=True, slots=True)
+class DriverLoad:
+    """The driver's threads over the last seconds: their work, and their wait for a processor."""
+
+    window_ms: MeasuredMs
+    ran_ms: MeasuredMs  # Of all threads together, as is the wait.
+    waited_ms: MeasuredMs  # Ready to run while every processor was taken.
+    stood_ms: MeasuredMs = 0  # The longest time in which none of them did either, as if stopped.
+
+
+@dataclass(frozen=True, slots=True)
 class EventBatch:
     """Consecutive events of one driver, the first of which has ``first_number``."""
 
     first_number: Annotated[int, Between(1, COUNT_MAX)]
     events: Annotated[tuple[DriverEvent, ...], Length(BATCH_EVENTS_MAX)]
     away_ms: DelayMs = 0  # How long the control plane was unreachable before this batch.
+    load: DriverLoad | None = None  # None: not known.
 
 
 @dataclass(frozen=True, slots=True)

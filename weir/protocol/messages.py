@@ -12,10 +12,20 @@ floats where they are measured, sizes in bytes.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from weir.bounds import Count, DelayMs, EventTimeMs, Index, MeasuredMs, PointMs, Prose, Word
-from weir.ids import AttemptNumber, CheckpointId, StateHandle, SubtaskId
+from weir.bounds import (
+    Between,
+    Count,
+    DelayMs,
+    EventTimeMs,
+    Index,
+    MeasuredMs,
+    PointMs,
+    Prose,
+    Word,
+)
+from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.elements import CheckpointBarrier, CheckpointKind
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.lineage import UNKNOWN, Lineage
@@ -27,6 +37,12 @@ from weir.protocol.pending import (
 )
 
 SCHEMA_VERSION = 1
+# The last line of a stalled call's stack whose thread uses no processor: it waits in a call into C.
+IT_WAITS = "(it waits in a call into C, and uses no processor)"
+# Of a call that is over: it stayed in C, and no other thread of the process could run Python.
+IT_KEPT_THE_LOCK = "(it stayed in a call into C and kept Python's interpreter lock)"
+# Instead of a stack: no thread of the process ran at all.
+IT_WAS_FROZEN = "(no thread of the process ran: it was stopped, swapped out or suspended)"
 
 
 class Switch(StrEnum):
@@ -95,6 +111,8 @@ class Acknowledged:
     checkpoint_id: CheckpointId
     chain: SubtaskId
     operators: tuple[OperatorAck, ...]
+    # For how long each operator's own part was written, in their order. Empty: not known.
+    writing_ms: tuple[MeasuredMs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +138,21 @@ class SubtaskChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledCall:
+    """A place in the code at which samples met a subtask at work."""
+
+    operator: OperatorId  # The innermost operator of the chain on the stack.
+    function: Word  # Of the innermost frame of the user's code; empty: there is none.
+    file: Word
+    line: Count
+    share: Annotated[float, Between(0, 1)]  # Of the recent samples that met the subtask at work.
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
-    """Counters of a subtask since the attempt began; all but memory only grow within an attempt.
+    """Counters of a subtask since the attempt began; they only grow within an attempt.
+
+    Memory and calls are no counters, but of now.
 
     *Busy* is the time in the subtask's own calls, known when a call is over; *back-pressured* the
     time in which output waited for credit; *idle* is the rest, in which the subtask had no input,
@@ -143,6 +174,9 @@ class SubtaskMetrics:
     bad_records: Count = 0  # Skipped or diverted, by what the operator's functions raised.
     cpu_wait_ms: MeasuredMs = 0  # Of its slot: ready to run while every processor was taken.
     memory_bytes: Count = 0  # Of its slot's worker process, resident now; 0: not known.
+    # Of its slot's host: some thread there was ready to run while every processor was taken.
+    cpu_pressure_ms: MeasuredMs = 0
+    calls: tuple[SampledCall, ...] = ()  # Where it works most, of late; a few, the largest first.
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +214,17 @@ class AlignmentProgress:
 class SubtaskStalled:
     """A loop has long been in one call of this subtask; reported again while the call lasts.
 
-    The other subtasks of the slot wait as well. A call into C that keeps the interpreter lock is
-    not reported.
+    The other subtasks of the slot wait as well. A call into C that keeps the interpreter lock, or a
+    process that stands still, is reported once, when that is over.
     """
 
     attempt: AttemptNumber
     chain: SubtaskId
     since_ms: PointMs  # Wall clock.
     stalled_ms: MeasuredMs
-    stack: Prose  # The user's frames as in a traceback, innermost last; without any, all frames.
+    # The user's frames as in a traceback, innermost last; without any, all frames. A last line may
+    # be ``IT_WAITS``, ``IT_KEPT_THE_LOCK`` or ``IT_WAS_FROZEN``.
+    stack: Prose
 
 
 # Reports that a subtask repeats: the newest of each class and chain supersedes those before it.

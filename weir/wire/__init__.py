@@ -1,4 +1,4 @@
-"""Messages between driver and control plane on the network: checked, bounded, in six versions.
+"""Messages between driver and control plane on the network: checked, bounded, in seven versions.
 
 ``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
 their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for
@@ -21,5 +21,7 @@ version difference from the one before
 5       Plans say whether a repeated error ends the job. Acknowledgements say when and where a
         snapshot became unaligned, and the bytes under way at outputs and of each input channel.
 6       Subtasks tell the memory of their slot's worker process.
+7       Subtasks tell where they work, and how long their host was short of processors;
+        acknowledgements, for how long each operator's part was written; batches, the driver's load.
 ======= ==========================================================================================
 """

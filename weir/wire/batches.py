@@ -20,6 +20,7 @@ from weir.protocol.driver_messages import (
     CommandBatch,
     DriverCommand,
     DriverEvent,
+    DriverLoad,
     EventBatch,
     JobPlanned,
     NumberedCommand,
@@ -29,8 +30,9 @@ from weir.protocol.messages import Acknowledged, RecordAborted, SubtaskMetrics
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
-VERSION_MIN, VERSION_MAX = 1, 6
+VERSION_MIN, VERSION_MAX = 1, 7
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
+LOAD_SINCE = 7  # The first version whose batches tell the driver's load.
 # Of a request: the version that it is written in, at first the highest that the driver speaks.
 # Of an answer: the highest that the control plane speaks.
 VERSION_HEADER = "Weir-Schema-Version"
@@ -44,6 +46,7 @@ READ: Mapping[int, Mirrors] = {
     4: _EXACT,
     5: _EXACT,
     6: _EXACT,
+    7: _EXACT,
 }
 # Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
 # or of each of its entries.
@@ -61,6 +64,10 @@ _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
         ),
     },
     6: {SubtaskMetrics: frozenset({"memory_bytes"})},
+    7: {
+        SubtaskMetrics: frozenset({"cpu_pressure_ms", "calls"}),
+        Acknowledged: frozenset({"writing_ms"}),
+    },
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {
@@ -103,14 +110,20 @@ def encode_event(event: DriverEvent) -> bytes:
 
 
 def encode_batch(
-    first_number: int, events: Iterable[bytes], away_ms: int = 0, version: int = VERSION_MAX
+    first_number: int,
+    events: Iterable[bytes],
+    away_ms: int = 0,
+    version: int = VERSION_MAX,
+    load: DriverLoad | None = None,
 ) -> bytes:
     """An ``EventBatch`` of encoded events, in this version."""
     if unknown := _unknown_to(version):
         events = (_without(unknown, event) for event in events)
-    return b'{"first_number":%d,"away_ms":%d,"events":[%b]}' % (
+    is_told = load is not None and version >= LOAD_SINCE
+    return b'{"first_number":%d,"away_ms":%d,%b"events":[%b]}' % (
         first_number,
         away_ms,
+        b'"load":%b,' % _WRITER.encode(load) if is_told else b"",
         b",".join(events),
     )
 
@@ -266,7 +279,7 @@ _READERS: Mapping[tuple[type, int], Reader] = {
     for cls in (EventBatch, CommandBatch, BatchApplied)
 }
 _WRITER.describe(*EVENT_CLASSES, *COMMAND_CLASSES, is_tagged=True)
-_WRITER.describe(BatchApplied)
+_WRITER.describe(BatchApplied, DriverLoad)
 
 __all__ = [
     "COMMAND_CLASSES",

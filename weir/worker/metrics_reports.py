@@ -8,8 +8,11 @@ A slot of more than ``INTERVAL_NS / INTERVAL_OF_EACH_NS`` subtasks has a longer 
 costs worker and driver as much as the passage of a batch, and hundreds of them come at once.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from weir.ids import SubtaskId
-from weir.protocol.messages import SubtaskMetrics
+from weir.protocol.messages import SampledCall, SubtaskMetrics
 from weir.worker.ports import Reporter
 
 INTERVAL_NS = 500_000_000
@@ -24,6 +27,16 @@ def interval_ns(subtask_count: int) -> int:
     At most half of ``SETTLING_NS``: two reports, in which nothing changes, follow the last change.
     """
     return min(max(INTERVAL_NS, subtask_count * INTERVAL_OF_EACH_NS), SETTLING_NS // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFigures:
+    """Figures that the subtasks of a slot have in common, since the attempt began or of now."""
+
+    cpu_wait_ns: int = 0  # Of the loop's thread.
+    cpu_pressure_ns: int = 0  # Of the host.
+    memory_bytes: int = 0  # Of the worker process, now.
+    calls: Mapping[SubtaskId, tuple[SampledCall, ...]] = field(default_factory=dict)  # Of late.
 
 
 class MetricsReports:

@@ -5,7 +5,9 @@ until there is work again. These are the data connections and the connection to 
 I/O thread serves them while a round lasts long (``weir.channels.io_thread``). Heartbeats carry the
 number of the loop's rounds: the job master detects a stalled loop, even one in a C call. Unless
 that call keeps the interpreter lock, the I/O thread also reports the stalled loop's stack
-(``stalls``). SIGUSR1 writes the stacks of all threads to standard error (``stacks``).
+(``stalls``). One more thread samples where a busy loop works (``call_samples``), and reports that
+no thread of the process ran for a while (``standstill``). SIGUSR1 writes the stacks of all threads
+to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
@@ -16,6 +18,7 @@ threads of user code may be anywhere.
 import faulthandler
 import io
 import os
+import random
 import resource
 import signal
 import socket
@@ -23,7 +26,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -53,13 +56,15 @@ from weir.protocol.messages import (
     CheckpointCompleted,
     Declined,
     Report,
+    SampledCall,
     SubtaskChanged,
     SubtaskStalled,
     TriggerCheckpoint,
 )
 from weir.protocol.wire import WireMessage
 from weir.secrets import job_secrets
-from weir.worker.cpu_wait import CpuWait
+from weir.worker.call_samples import CallSamples
+from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.ports import (
     Call,
@@ -75,6 +80,7 @@ from weir.worker.ports import (
 )
 from weir.worker.stacks import StackDumps, write_stderr
 from weir.worker.stalls import LOOK_INTERVAL_S, StallWatch
+from weir.worker.standstill import StandstillWatch
 from weir.worker.template import RunWorker
 
 EXIT_FAILED = 1
@@ -86,6 +92,7 @@ FLUSH_TIMEOUT_S = 1.0
 # Reports that follow another one so soon are written together: a checkpoint has one from each
 # subtask, and each write wakes the job master.
 REPORTS_INTERVAL_S = 0.005
+WATCH_INTERVAL_S = 0.05  # On average.
 _WITH_TEXTS = (SubtaskChanged, SubtaskStalled, Declined)
 
 
@@ -124,6 +131,8 @@ class WorkerClass(Protocol):
         clock: Clock,
         cpu_wait_ns: Callable[[], int],
         memory_bytes: Callable[[], int],
+        cpu_pressure_ns: Callable[[], int],
+        sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]],
     ) -> RunsSubtasks: ...
 
 
@@ -280,6 +289,7 @@ class WorkerProcess:
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
         self._snapshots = SnapshotWorker(inbox)
         self._clock = clock = SystemClock()
+        samples = CallSamples(clock)
         self._worker = worker_class(
             graph,
             config,
@@ -293,7 +303,14 @@ class WorkerProcess:
             clock=clock,
             cpu_wait_ns=CpuWait().waited_ns,
             memory_bytes=resident_bytes,
+            cpu_pressure_ns=CpuPressure().lacked_ns,
+            sampled_calls=samples.calls,
         )
+        threading.Thread(
+            target=partial(self._watch, samples, threading.get_ident(), _first_chain(graph, run)),
+            name="weir-watch",
+            daemon=True,
+        ).start()
         self._stalls = StallWatch(
             self._worker,
             threading.get_ident(),
@@ -301,6 +318,23 @@ class WorkerProcess:
             clock=clock,
             reporter=self._master,
         )
+
+    def _watch(self, samples: CallSamples, loop_thread: int, chain: SubtaskId) -> None:
+        """Look at the loop now and then as long as the process lives, on a thread of its own."""
+        name_thread("weir-watch")
+        standstill = StandstillWatch(
+            self._worker,
+            loop_thread,
+            self._run_command.attempt,
+            chain,
+            clock=self._clock,
+            reporter=self._master,
+            waited_ns=CpuWait().waited_ns,
+        )
+        while True:
+            time.sleep(random.uniform(0.5, 1.5) * WATCH_INTERVAL_S)
+            standstill.look()
+            samples.look(self._worker, loop_thread)
 
     def run(self) -> None:
         """Run the loop until the worker is finished, then leave in good order."""
@@ -392,6 +426,12 @@ def resident_bytes() -> int:
 def name_thread(name: str) -> None:
     """Name the calling thread, for ``ps`` and debuggers; the kernel keeps 15 characters."""
     Path("/proc/thread-self/comm").write_text(name)
+
+
+def _first_chain(graph: JobGraph, run: RunWorker) -> SubtaskId:
+    """The first of a slot's subtasks."""
+    heads = (c.head for c in ExecutionGraph(graph).chains if run.slot_index < c.parallelism)
+    return SubtaskId(next(heads), run.slot_index)
 
 
 def _raise(error: BaseException) -> None:

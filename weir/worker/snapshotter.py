@@ -42,7 +42,7 @@ class OperatorFreeze:
 
 @dataclass(slots=True)
 class _Running:
-    """One snapshot. All but ``writers`` and ``cancelled`` is the loop's own."""
+    """One snapshot. All but ``writers``, ``writing_ns`` and ``cancelled`` is the loop's own."""
 
     chain: SubtaskId
     checkpoint_id: CheckpointId
@@ -57,6 +57,7 @@ class _Running:
     under_way: int = 0  # Works that the thread has not done yet.
     unwritten_bytes: int = 0
     states: Sequence[tuple[StateHandle, ...]] = ()  # By operator.
+    writing_ns: list[int] = field(default_factory=list)  # Of each of these.
     channels: list[StateHandle] = field(default_factory=list)
     is_released: bool = False
     writers: list[StoredSnapshotWriter] = field(default_factory=list)
@@ -122,7 +123,7 @@ class Snapshotter:
 
         def write() -> list[tuple[StateHandle, ...]]:
             reach("snapshot.write", subtask=str(chain), id=checkpoint_id)
-            return [self._write(freeze.subtask, freeze.parts, running) for freeze in frozen]
+            return [self._timed(freeze, running) for freeze in frozen]
 
         def arrived(states: list[tuple[StateHandle, ...]]) -> None:
             running.states = states
@@ -266,9 +267,19 @@ class Snapshotter:
                 written_size=size,
             )
             acks.append(OperatorAck(freeze.subtask, (*states, *channels), metrics))
+        writing_ms = tuple(ns / 1e6 for ns in running.writing_ns)
         self._reporter.report(
-            Acknowledged(self._attempt, running.checkpoint_id, running.chain, tuple(acks))
+            Acknowledged(
+                self._attempt, running.checkpoint_id, running.chain, tuple(acks), writing_ms
+            )
         )
+
+    def _timed(self, freeze: OperatorFreeze, running: _Running) -> tuple[StateHandle, ...]:
+        """Write one operator's part, and note for how long."""
+        started = self._clock.monotonic_ns()
+        handles = self._write(freeze.subtask, freeze.parts, running)
+        running.writing_ns.append(self._clock.monotonic_ns() - started)
+        return handles
 
     def _write(
         self, subtask: SubtaskId, parts: Sequence[SnapshotPart], running: _Running

@@ -5,22 +5,27 @@ loop's thread, with the interpreter lock held, the user's in front. Outside of c
 work, between two calls) the record is empty, so idleness is no stall.
 
 A sample shows where the loop is, not that it hangs: a call that does a lot of work looks the same,
-and its stack tells which work to make smaller.
+and its stack tells which work to make smaller. Which of the two it is the thread's processor time
+tells, and the stack's last line says so of a call that waits.
 """
 
 import sys
+import time
+from collections.abc import Callable
 from typing import Protocol
 
 from weir.common.clock import Clock
 from weir.common.tracebacks import users_stack
 from weir.ids import AttemptNumber, SubtaskId
-from weir.protocol.messages import SubtaskStalled
+from weir.protocol.messages import IT_WAITS, SubtaskStalled
 from weir.worker.ports import Reporter
 from weir.worker.stacks import frames_of
 
 STALLED_NS = 1_000_000_000  # A slice is a few milliseconds of work.
 AGAIN_NS = 1_000_000_000
 LOOK_INTERVAL_S = 0.25
+WAITING_NS = 500_000_000  # A thread is judged over no less.
+WAITING_SHARE = 0.05  # A thread that uses less of a processor waits.
 
 
 class Calls(Protocol):
@@ -28,6 +33,17 @@ class Calls(Protocol):
 
     calling_since_ns: int
     calling: SubtaskId | None  # None: it is in no call.
+
+
+def cpu_ns(thread: int) -> int | None:
+    """The processor time of a thread of this process, by its ident; None: the system has no clock.
+
+    Source: ``pthread_getcpuclockid(3)``.
+    """
+    try:
+        return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
+    except OSError:
+        return None
 
 
 class StallWatch:
@@ -41,15 +57,20 @@ class StallWatch:
         *,
         clock: Clock,
         reporter: Reporter,
+        cpu_ns: Callable[[int], int | None] = cpu_ns,
     ) -> None:
         self._loop = loop
         self._loop_thread = loop_thread  # The thread's ident.
         self._attempt = attempt
         self._clock = clock
         self._reporter = reporter
+        self._cpu_ns = cpu_ns  # Of a thread.
         self._reported_since_ns = 0  # The beginning of the call that was reported last.
         self._reported_since_ms = 0  # The same on the wall clock.
         self._again_ns = 0
+        self._met_since_ns = 0  # The beginning of the call in which the loop was met last,
+        self._met_ns = 0  # when it was first met in it,
+        self._met_used_ns = 0  # and the processor time of its thread by then.
 
     def look(self) -> None:
         """Report a call that has lasted too long, and again while it lasts."""
@@ -58,7 +79,10 @@ class StallWatch:
             self._loop.calling,
             self._clock.monotonic_ns(),
         )
-        if chain is None or now - since_ns < STALLED_NS:
+        if chain is None:
+            return
+        waits = self._waits(since_ns, now)
+        if now - since_ns < STALLED_NS:
             return
         if since_ns == self._reported_since_ns and now < self._again_ns:
             return
@@ -67,6 +91,7 @@ class StallWatch:
             return  # The thread has ended.
         try:
             stack = users_stack(frames_of(frame))
+            stack += f"  {IT_WAITS}\n" if waits else ""
         except Exception as error:  # Source lines come from import hooks, which may be user code.
             stack = f"the stack cannot be shown: {error!r}\n"
         if self._loop.calling is None or self._loop.calling_since_ns != since_ns:
@@ -79,3 +104,15 @@ class StallWatch:
         self._reporter.report(
             SubtaskStalled(self._attempt, chain, self._reported_since_ms, stalled_ms, stack)
         )
+
+    def _waits(self, since_ns: int, now_ns: int) -> bool:
+        """Whether the loop's thread has used hardly any processor since a first look at this call.
+
+        Then it waits in a call into C: Python code would use a processor.
+        """
+        used_ns = self._cpu_ns(self._loop_thread)
+        if since_ns != self._met_since_ns or used_ns is None:
+            self._met_since_ns, self._met_ns, self._met_used_ns = since_ns, now_ns, used_ns or 0
+            return False
+        met_ns = now_ns - self._met_ns
+        return met_ns >= WAITING_NS and used_ns - self._met_used_ns < WAITING_SHARE * met_ns

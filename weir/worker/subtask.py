@@ -80,6 +80,7 @@ from weir.worker.alignment_clock import AlignmentClock
 from weir.worker.chain_output import ChainOutput
 from weir.worker.gates import InputChannel, InputGates, OutputGate
 from weir.worker.in_flight import InFlight
+from weir.worker.metrics_reports import SlotFigures
 from weir.worker.ports import Reporter
 from weir.worker.slice_size import SliceSize
 from weir.worker.snapshotter import OperatorFreeze, Snapshotter
@@ -170,8 +171,7 @@ class Subtask:
         self.began_ns = clock.monotonic_ns()  # The worker's own begin, once the worker has it.
         self.busy_ns = 0
         self.back_pressured_ns = 0
-        self.cpu_wait_ns = 0  # Of the slot's loop, as last measured by the worker.
-        self.memory_bytes = 0  # Of the worker process, likewise.
+        self.of_slot = SlotFigures()  # As last measured by the worker.
         self._held_since_ns: int | None = None
 
     @property
@@ -616,8 +616,10 @@ class Subtask:
             back_pressured_ms=held_ns / 1e6,
             watermark_ms=self._reached_watermark_ms,
             late_records=sum(c.operator.ctx.late_records for c in self._operators),
-            cpu_wait_ms=self.cpu_wait_ns / 1e6,
-            memory_bytes=self.memory_bytes,
+            cpu_wait_ms=self.of_slot.cpu_wait_ns / 1e6,
+            memory_bytes=self.of_slot.memory_bytes,
+            cpu_pressure_ms=self.of_slot.cpu_pressure_ns / 1e6,
+            calls=self.of_slot.calls.get(self.chain, ()),
             bad_records=sum(c.operator.ctx.bad_records for c in self._operators),
         )
 

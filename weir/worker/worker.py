@@ -7,7 +7,7 @@ A subtask that raises ends the attempt: the worker reports it and stops working,
 it would process now is replayed by the next attempt anyway.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
+    SampledCall,
     SubtaskChanged,
     TriggerCheckpoint,
 )
@@ -31,7 +32,7 @@ from weir.worker.assembly import build_subtasks
 from weir.worker.brief_slices import BriefSlices
 from weir.worker.failure_text import failure_text
 from weir.worker.gates import OutputGate
-from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports, interval_ns
+from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports, SlotFigures, interval_ns
 from weir.worker.ports import (
     Call,
     CommandArrived,
@@ -68,6 +69,8 @@ class Worker:
         clock: Clock,
         cpu_wait_ns: Callable[[], int] = lambda: 0,
         memory_bytes: Callable[[], int] = lambda: 0,
+        cpu_pressure_ns: Callable[[], int] = lambda: 0,
+        sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]] = dict,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
     ) -> None:
         self.finished = False  # The process may exit.
@@ -84,6 +87,8 @@ class Worker:
         self._clock = clock
         self._cpu_wait_ns = cpu_wait_ns  # Of the loop's thread, since the attempt began.
         self._memory_bytes = memory_bytes  # Of the process, now.
+        self._cpu_pressure_ns = cpu_pressure_ns  # Of the host, since the attempt began.
+        self._sampled_calls = sampled_calls
         self._open_store = open_store
         self._receivers: dict[ChannelId, Subtask] = {}
         self._senders: dict[ChannelId, tuple[Subtask, OutputGate, int]] = {}
@@ -246,10 +251,15 @@ class Worker:
             self._note_alignment(subtask)
         if now_ns >= self._metrics_due_ns:
             self._metrics_due_ns = now_ns + interval_ns(len(self.subtasks))
-            elapsed_ns, waited_ns = now_ns - self._started_ns, self._cpu_wait_ns()
-            memory_bytes = self._memory_bytes()
+            elapsed_ns = now_ns - self._started_ns
+            figures = SlotFigures(
+                self._cpu_wait_ns(),
+                self._cpu_pressure_ns(),
+                self._memory_bytes(),
+                self._sampled_calls(),
+            )
             for subtask in self.subtasks:
-                subtask.cpu_wait_ns, subtask.memory_bytes = waited_ns, memory_bytes
+                subtask.of_slot = figures
                 self._metrics.offer(subtask.metrics(now_ns, elapsed_ns), now_ns)
 
     def _enter(self, chain: SubtaskId) -> None:

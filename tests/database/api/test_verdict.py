@@ -49,9 +49,10 @@ def test_a_late_channel_is_named_with_the_words_of_the_pages(api: APIClient, job
         "receiver": "totals-0",
         "text": "5.00 s after the first one",
     }
+    assert verdict["cause"] == "channel"
     assert verdict["culprits"] == ["source-1", "totals-0"]
     checkpoint = job.checkpoints.get(number=3)
-    assert verdict == pages.cached_verdict(checkpoint)
+    assert verdict | {"diagnosis": None} == pages.cached_verdict(checkpoint)
     assert verdict["headline"] == queries.of_checkpoint(checkpoint).headline
 
 
@@ -69,5 +70,5 @@ def test_queries_do_not_grow_with_the_checkpoint(
         for index in range(2, 2 + more):
             factories.acknowledge(checkpoint, "totals", index)
             factories.gate_alignment(checkpoint, "totals", index, [0.0, 4.0], upstream="source")
-        with django_assert_num_queries(3 + 8):  # Token, job, checkpoint; then the verdict's.
+        with django_assert_num_queries(3 + 9):  # Token, job, checkpoint; then the verdict's.
             assert api.get(f"{API}jobs/{job.pk}/checkpoints/3/verdict").status_code == 200

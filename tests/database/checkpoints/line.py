@@ -13,7 +13,13 @@ from tests.database.jobs import builders as jobs
 from weir.config import CheckpointConfig
 from weir.protocol import wire
 from weir.protocol.coordinator import CoordinatorState
-from weir.protocol.driver_messages import DriverCommand, DriverEvent, EventBatch, JobPlanned
+from weir.protocol.driver_messages import (
+    DriverCommand,
+    DriverEvent,
+    DriverLoad,
+    EventBatch,
+    JobPlanned,
+)
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.protocol.messages import (
     CheckpointsRestored,
@@ -93,9 +99,9 @@ class Line:
         )
         self.post(start)
 
-    def post(self, *events: DriverEvent, away_ms: int = 0) -> int:
+    def post(self, *events: DriverEvent, away_ms: int = 0, load: DriverLoad | None = None) -> int:
         """Send the next events; gives the number up to which they count."""
-        batch = EventBatch(self.number, events, away_ms)
+        batch = EventBatch(self.number, events, away_ms, load)
         self.number += len(events)
         self.batches.append(batch)
         return self.send(batch)

@@ -64,7 +64,7 @@ class OldLine(Line):
 
     def send(self, batch: EventBatch) -> int:
         body = batches.encode_batch(
-            batch.first_number, map(batches.encode_event, batch.events), batch.away_ms
+            batch.first_number, map(batches.encode_event, batch.events), batch.away_ms, BEFORE
         )
         for event in json.loads(body)["events"]:
             assert set(event) <= EVENTS[event["type"]], "a field that the version before had not"

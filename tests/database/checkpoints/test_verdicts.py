@@ -9,15 +9,17 @@ from pytest_django import DjangoAssertNumQueries
 
 from checkpoints.models import Checkpoint
 from checkpoints.verdict import evidence, queries
-from checkpoints.verdict.facts import CpuWait
+from checkpoints.verdict.facts import Call, CpuWait, DriverSeen
 from controlplane.base import clock
-from jobs.models import Subtask
+from jobs.drivers import drivers
+from jobs.models import Driver, Subtask
 from tests import builders as protocol
 from tests import factories
 from tests.database.checkpoints.line import Line
 from tests.database.controlplane.moved_clock import MovedClock
 from tests.database.jobs import builders as jobs
-from weir.ids import AttemptNumber, CheckpointId
+from weir.ids import AttemptNumber, CheckpointId, OperatorId
+from weir.protocol.driver_messages import DriverLoad
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     AlignmentProgress,
@@ -25,6 +27,7 @@ from weir.protocol.messages import (
     CheckpointRequested,
     GateProgress,
     ManifestWritten,
+    SampledCall,
     SubtaskMetrics,
     SubtaskStalled,
 )
@@ -108,6 +111,87 @@ def test_a_checkpoint_keeps_which_slots_waited_for_a_processor(line: Line) -> No
     assert evidence.read(stored).cpu_waits == {0: CpuWait(0.6, 0.4)}
     del stored["cpu_waits"]  # As an earlier version stored it.
     assert evidence.read(stored).cpu_waits == {}
+
+
+def test_a_checkpoint_keeps_the_drivers_load_its_hosts_pressure_and_where_subtasks_worked(
+    line: Line,
+) -> None:
+    row = triggered(line)
+    call = SampledCall(OperatorId("map"), "parse", "/srv/orders.py", 41, 0.75)
+    for at_ms in (1_000, 3_000):
+        one = replace(
+            measured("sink-1", at_ms, 0.9, 500), cpu_pressure_ms=at_ms * 0.8, calls=(call,)
+        )
+        line.post(one, load=DriverLoad(2_000.0, 100.0, 300.0))
+    under_way = queries.facts_of(line.checkpoint(row.number)).evidence
+    assert under_way.subtasks["sink", 1].records == 500
+    line.post(
+        *protocol.acks(row.number),
+        ManifestWritten(CheckpointId(row.number)),
+        load=DriverLoad(2_000.0, 100.0, 300.0),
+    )
+    line.post(load=DriverLoad(2_000.0, 100.0, 0.0))  # Of later, when it had a processor.
+    recorded = evidence.read(kept(line, row.number))
+    for seen in (under_way, recorded):
+        assert seen.driver == DriverSeen(2_000.0, 100.0, 300.0)
+        assert seen.cpu_waits == {1: CpuWait(0.0, 0.9, 0.8)}
+        rates = seen.rates(("sink", 1))
+        assert rates is not None
+        assert rates.calls == [Call("map", "parse", "/srv/orders.py", 41, 0.75)]
+    line.post()  # An earlier version's driver reports no load.
+    assert line.driver.load == {}
+
+
+def test_records_and_writing_are_told_of_the_checkpoint_before_and_of_each_operator(
+    line: Line,
+) -> None:
+    row = triggered(line)
+    line.complete(row.number)
+    first = queries.facts_of(line.checkpoint(row.number))
+    assert (first.records_before, first.records_since) == ({}, {})
+    line.post(CheckpointRequested("b"))
+    (number,) = line.triggered()
+    acks = [
+        replace(
+            ack,
+            operators=tuple(
+                replace(one, metrics=replace(one.metrics, records=700)) for one in ack.operators
+            ),
+            writing_ms=tuple(2.5 + place for place, _ in enumerate(ack.operators)),
+        )
+        for ack in protocol.acks(number)
+    ]
+    line.post(*acks, ManifestWritten(CheckpointId(number)))
+    facts = queries.facts_of(line.checkpoint(number))
+    assert facts.records_since == dict.fromkeys(facts.acks, 700)
+    assert len(facts.acks) == len(protocol.CHAINS)
+    for ack in acks:
+        told = facts.acks[str(ack.chain.operator), ack.chain.index].writing_ms
+        uids = [str(one.subtask.operator) for one in ack.operators]
+        assert told == dict(zip(uids, ack.writing_ms, strict=True))
+    by_first = queries.facts_of(line.checkpoint(row.number))
+    assert not any(ack.writing_ms for ack in by_first.acks.values())
+
+
+@pytest.mark.parametrize(("ago_s", "is_told"), [(2, False), (9, True)])
+def test_a_driver_that_is_silent_is_told_while_a_checkpoint_waits(
+    line: Line, ago_s: int, is_told: bool
+) -> None:
+    row = triggered(line)
+    Driver.objects.filter(job=line.job_id).update(heard_at=clock.now() - timedelta(seconds=ago_s))
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert ("because the driver is frozen or cut off" in verdict.headline) is is_told
+
+
+def test_a_lost_driver_is_told_of_a_manifest_that_is_being_written(line: Line) -> None:
+    row = triggered(line)
+    line.post(*protocol.acks(row.number))
+    drivers.lost(line.job, line.driver, "the driver's process 7 ended, killed by SIGKILL\nlog")
+    verdict = queries.of_checkpoint(line.checkpoint(row.number))
+    assert verdict.headline == (
+        "All subtasks have acknowledged; the driver was lost while it wrote the manifest: the "
+        "driver's process 7 ended, killed by SIGKILL."
+    )
 
 
 def test_the_longest_waits_for_a_processor_are_kept_of_many_slots() -> None:
@@ -261,15 +345,31 @@ def test_an_unaligned_snapshot_is_not_called_slow_to_write_while_barriers_are_to
     assert facts.acks["sink", 1].async_ms == 2_030.0, "its barriers were in before it began"
 
 
+def test_code_of_an_upload_is_told_by_its_files_name(
+    line: Line, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    digest = factories.upload(file_name="orders.py").digest
+    row = triggered(line)
+    line.post(stalled("source-1", 6_000))
+    rows = Subtask.objects.filter(job=line.job_id, chain="source", index=1)
+    stored = STACK.replace("/srv/orders.py", f"/var/weir/uploads/{digest}.py")
+    rows.update(stall={**rows.get().stall, "stack": stored})
+    row = line.checkpoint(row.number)
+    with django_assert_num_queries(11):
+        verdict = queries.of_checkpoint(row)
+    assert "source-1 has been stuck in enrich (orders.py:41) for 6.00 s" in verdict.headline
+    assert verdict.stack.startswith('  File "orders.py", line 41, in enrich\n')
+
+
 def test_the_number_of_queries_is_fixed(
     line: Line, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     row = triggered(line)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         queries.of_checkpoint(row)
     line.complete(row.number)
     done = Checkpoint.objects.get(pk=row.pk)
-    with django_assert_num_queries(8):  # Its evidence, instead of the subtasks.
+    with django_assert_num_queries(9):  # Its evidence, instead of the subtasks.
         queries.of_checkpoint(done)
 
 

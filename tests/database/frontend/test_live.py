@@ -9,6 +9,7 @@ from pytest_django import Settings
 
 from checkpoints.models import Checkpoint
 from checkpoints.operations import savepoints
+from checkpoints.verdict.diagnosis import LAST
 from controlplane.base import clock, server_losses
 from controlplane.base.formatting import iso
 from frontend.base import verdict_cache
@@ -410,9 +411,38 @@ def test_a_verdict_under_way_that_takes_long_is_not_made_all_the_time(
         seen.append(verdict_cache.cached_verdict(row)["made"])
     assert seen == [1, 1, 1, 1, 1, 1, 2, 2]  # 0.5 s for the first one, then rest for 5 s.
     row.status, row.settled_at = CheckpointStatus.COMPLETED, row.triggered_at
-    assert verdict_cache.cached_verdict(row) == {"made": 3}  # What it came to is told at once.
+    assert verdict_cache.cached_verdict(row)["made"] == 3  # What it came to is told at once.
     clock_s[0] += 1_000
-    assert verdict_cache.cached_verdict(row) == {"made": 3}
+    assert verdict_cache.cached_verdict(row)["made"] == 3
+
+
+def test_the_diagnosis_of_the_last_checkpoints_stays_while_the_newest_one_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each settled one is judged once, and the page of a checkpoint shows its own verdict alone."""
+    job = flights.running()
+    rows = [
+        factories.checkpoint(job, number, status=CheckpointStatus.FAILED, cause="slot 0 was lost")
+        for number in range(1, 4)
+    ]
+    headline = "3 of the last 3 checkpoints were slow or failed, and no culprit comes back."
+    with CaptureQueriesContext(connection) as captured:
+        diagnosis = verdict_cache.cached_verdict(rows[-1])["diagnosis"]
+    assert diagnosis == {"tone": "bad", "headline": headline}
+    newest = factories.checkpoint(job, 4, status=CheckpointStatus.PENDING)
+    with CaptureQueriesContext(connection) as again:
+        shown = verdict_cache.cached_verdict(newest)
+    assert shown["diagnosis"] == diagnosis
+    assert shown["headline"] != headline
+    assert len(again) < len(captured) / 2
+    assert verdict_cache.cached_verdict(newest, is_diagnosed=False)["diagnosis"] is None
+    # Of many that are not judged yet some are, with each update.
+    verdict_cache.forget()
+    monkeypatch.setattr(verdict_cache, "REST_SHARE", 0)
+    older = [factories.checkpoint(job, number) for number in range(-9, 1)]
+    assert [verdict_cache.cached_verdict(older[-1])["diagnosis"] is None for _ in range(7)] == [
+        *[True] * 4, *[False] * 3,
+    ]  # fmt: skip
 
 
 def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
@@ -497,7 +527,9 @@ def test_a_stalled_call_is_shown_while_the_job_runs() -> None:
     assert chains(shot(job))["hourly"]["stalled"] == ""
 
 
-def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
+def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     small, large = flights.running(), flights.running("large", parallelism=50)
     flights.history(large, 40)
     pending = factories.checkpoint(large, 41, status=CheckpointStatus.PENDING, subtask_count=450)
@@ -508,7 +540,14 @@ def test_the_number_of_queries_does_not_depend_on_the_size_of_the_job() -> None:
     for job in (small, large):
         with CaptureQueriesContext(connection) as first:
             snapshot.snapshot(job.pk)
-        assert len(first) <= QUERIES + QUERIES_OF_A_VERDICT
+        at_once = 1 + verdict_cache.JUDGED_AT_ONCE  # Its own, and some of the diagnosis.
+        assert len(first) <= QUERIES + at_once * QUERIES_OF_A_VERDICT
+        with monkeypatch.context() as at_once_again:
+            at_once_again.setattr(verdict_cache, "REST_SHARE", 0)
+            verdict_cache.forget()
+            for _ in range(LAST):
+                snapshot.snapshot(job.pk)
+        snapshot.snapshot(job.pk)
         with CaptureQueriesContext(connection) as again:
             snapshot.snapshot(job.pk)
         assert len(again) == QUERIES

@@ -68,6 +68,8 @@ class StandInWorker:
         clock: Clock,
         cpu_wait_ns: Callable[[], int],
         memory_bytes: Callable[[], int],
+        cpu_pressure_ns: Callable[[], int],
+        sampled_calls: Callable[[], Any],
     ) -> None:
         self.finished = False
         self.calling_since_ns = 0

@@ -21,6 +21,7 @@ from checkpoints.verdict.facts import (
     name_of,
 )
 from checkpoints.verdict.judge import Verdict
+from checkpoints.verdict.result import Cause
 from checkpoints.verdict.stacks import error, where
 from controlplane.base.formatting import duration
 from tests.unit.checkpoints.verdict_cases import (
@@ -188,21 +189,60 @@ def test_a_skewed_source_has_no_operator_before_it_to_spread_its_records() -> No
     assert not any("rebalance" in line for line in judgement.advice)
 
 
-def test_a_skew_shows_in_the_rates_of_a_job_that_has_run_for_long() -> None:
-    rates = {
-        ("hourly", 0): busy(0.1, 1_000.0),
-        ("hourly", 1): busy(0.1, 1_100.0),
-        ("hourly", 2): busy(0.97, 9_000.0),
-    }
-    judgement = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
+def skewed_since(own: int, *others: int) -> Verdict:
+    """``hourly-2`` is slow and took ``own`` records since the checkpoint before, of 10,000."""
+    since = {("hourly", 2): own} | {("hourly", i): n for i, n in enumerate(others)}
+    before = {key: 10_000 - n for key, n in since.items()}
+    rates = EVERYBODY_IDLE | {("hourly", 2): busy(0.97)}
+    return verdict(Case(front_ms={("hourly", 2): 5_000}, rates=rates), records_before=before)
+
+
+def test_a_skew_shows_in_the_records_since_the_checkpoint_before() -> None:
+    """Of a job that has run for long the records of all time hide a key that came up of late."""
+    judgement = skewed_since(9_000, 1_000, 1_100)
     assert "8.6 times the records of its siblings" in judgement.headline
-    assert "records/s" in said(judgement)
+    assert (
+        "hourly-2 got 9,000 records since the checkpoint before; the median of its siblings is "
+        "1,050." in judgement.because
+    )
+    assert judgement.cause is Cause.SKEWED
+
+
+def test_a_window_in_which_siblings_were_blocked_shows_no_skew() -> None:
+    """Blocked for an alignment they take no records, which are equally many between barriers."""
+    judgement = skewed_since(5_000, 4_900, 5_100)
+    assert judgement.headline.startswith("hourly-2 was slow, busy 97 % of the time; its barrier")
+    rates = {key: busy(0.0, 0.0) for key in LINE.subtasks()} | {("hourly", 2): busy(0.97, 700.0)}
+    facts = Case(front_ms={("hourly", 2): 5_000}, rates=rates).run()
+    assert any("Only some subtasks" in line for line in judge.judge_checkpoint(facts).advice)
+    acks = {
+        key: replace(ack, alignment_ms=4_000.0) if key in (("hourly", 0), ("hourly", 1)) else ack
+        for key, ack in facts.acks.items()
+    }
+    judgement = judge.judge_checkpoint(replace(facts, acks=acks))
+    assert judgement.culprits == ("hourly-2",)
+    assert "records" not in judgement.headline
+    assert not any("on average" in line for line in judgement.because)
+    assert not any("Only some subtasks" in line for line in judgement.advice)
 
 
 def test_a_subtask_that_gets_all_records_is_not_given_a_factor() -> None:
-    rates = {("hourly", 2): busy(0.97, 700.0), ("hourly", 0): busy(0.0, 0.0)}
-    judgement = verdict(Case(front_ms={("hourly", 2): 5_000}, rates=EVERYBODY_IDLE | rates))
-    assert "it got nearly all records;" in judgement.headline
+    assert "it got nearly all records;" in skewed_since(900, 0, 0).headline
+
+
+def test_records_of_a_subtask_that_has_not_acknowledged_count_so_far() -> None:
+    """A sibling without the barrier lacks records that are to come, so it compares nothing."""
+    acks = {("hourly", index): Case().run().acks["hourly", index] for index in (0, 2)}
+    before = {("hourly", index): 9_600 for index in range(3)}
+    slow = running(rates=busy(0.99), records=13_000)
+    judgement = judge.judge_checkpoint(
+        waits(*SINKS, (("hourly", 1), slow), acks=acks, records_before=before)
+    )
+    assert "8.5 times the records of its siblings" in judgement.headline
+    judgement = judge.judge_checkpoint(
+        waits((("hourly", 1), slow), (("hourly", 0), running(records=9_600)), records_before=before)
+    )
+    assert "of its siblings" not in judgement.headline
 
 
 def test_barriers_that_are_all_late_at_the_end_were_under_way() -> None:
@@ -333,7 +373,10 @@ def test_an_expired_checkpoint_names_who_was_waited_for_not_who_waited() -> None
     ("doing", "words"),
     [
         (running(stall=Stall(T0, 590_000.0, STACK)), "hourly-1 was stuck in enrich (orders.py:41)"),
-        (running(rates=IDLE, silent_ms=12_000.0), "hourly-1 ran, had reported nothing for 12 s"),
+        (
+            running(rates=IDLE, silent_ms=12_000.0),
+            "hourly-1 ran, was frozen: it had reported nothing for 12 s",
+        ),
         (
             running(rates=IDLE, sent_on=True),
             "hourly-1 had sent its barrier on and was writing its snapshot",
@@ -394,7 +437,7 @@ def test_two_culprits_of_one_wait_are_both_named() -> None:
     assert judgement.culprits == ("hourly-1", "enrich-0")
     assert any(
         line.startswith("Also: slot 0")
-        and line.endswith("enrich-0 ran, had reported nothing for 30 s.")
+        and line.endswith("enrich-0 ran, was frozen: it had reported nothing for 30 s.")
         for line in judgement.because
     )
 

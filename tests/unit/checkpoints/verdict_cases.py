@@ -6,7 +6,7 @@ facts as they would be read from rows.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from checkpoints.verdict.facts import (
@@ -79,6 +79,7 @@ class Case:
     sync_ms: dict[Key, float] = field(default_factory=dict)
     async_ms: dict[Key, float] = field(default_factory=dict)
     written: dict[Key, int] = field(default_factory=dict)
+    writing: dict[Key, dict[str, float]] = field(default_factory=dict)  # By operator.
     records: dict[Key, int] = field(default_factory=dict)
     queued: dict[Channel, int] = field(default_factory=dict)
     rates: dict[Key, Rates] = field(default_factory=dict)
@@ -104,13 +105,11 @@ class Case:
                 self.written.get(key, 40_000),
                 self.records.get(key, 10_000),
                 0,
+                self.writing.get(key, {}),
             )
         took = max(ack.total_ms for ack in acks.values())
         acks = {
-            key: Ack(
-                *(getattr(ack, name) for name in Ack.__slots__[:-1]),
-                T0 + round(ack.total_ms) + 2,
-            )
+            key: replace(ack, acknowledged_at_ms=T0 + round(ack.total_ms) + 2)
             for key, ack in acks.items()
         }
         facts: dict[str, Any] = {

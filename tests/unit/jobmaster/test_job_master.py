@@ -28,6 +28,7 @@ from weir.protocol.deployment import (
     ReleaseSlot,
     SlotAccepted,
     SlotFailed,
+    SlotHeartbeat,
     StopProcess,
     StopWorker,
     Versions,
@@ -252,7 +253,22 @@ def test_a_worker_whose_loop_stands_still_is_replaced() -> None:
     job.alive(rounds=7)
     job.wait(1_000)
     job.restarted()
-    assert "made no progress for 3000 ms" in job.happened(Recovered)[0].cause
+    assert job.happened(Recovered)[0].cause == (
+        "the worker process of slot 0 made no progress for 3000 ms; it hangs in user code, and is "
+        "replaced"
+    )
+
+
+def test_a_worker_that_sends_no_heartbeat_either_is_frozen() -> None:
+    job = JobHarness(heartbeat_timeout_ms=3_000).running()
+    job.alive(rounds=7)
+    for _ in range(3):
+        for slot in (0, 1):
+            job.master.on_slot(SlotHeartbeat(slot))
+        job.wait(1_000)
+    job.restarted()
+    cause = job.happened(Recovered)[0].cause
+    assert "slot 0 made no progress for 3000 ms and sent no heartbeat; it is frozen" in cause
 
 
 def test_a_worker_that_counts_as_gone_is_waited_for_no_more() -> None:

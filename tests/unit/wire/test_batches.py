@@ -14,21 +14,25 @@ from tests.unit.protocol.test_lifecycle import PLANNED
 from tests.unit.wire.fitting import fitting
 from weir.bounds import TEXT_LENGTH_MAX
 from weir.errors import ProtocolError
-from weir.ids import AttemptNumber, OperatorId, SubtaskId
+from weir.ids import AttemptNumber, CheckpointId, OperatorId, SubtaskId
 from weir.protocol import wire
 from weir.protocol.driver_messages import (
     BATCH_EVENTS_MAX,
     BatchApplied,
     CommandBatch,
+    DriverLoad,
     EventBatch,
     NumberedCommand,
 )
 from weir.protocol.events import Notice
 from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, SubtaskStatus
 from weir.protocol.messages import (
+    Acknowledged,
     CheckpointsRestored,
     GateAlignment,
+    OperatorAck,
     RecordAborted,
+    SampledCall,
     SnapshotMetrics,
     SubtaskChanged,
     SubtaskMetrics,
@@ -83,10 +87,14 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
         assert (counted.pop("bad_records"), counted.pop("cpu_wait_ms")) == (0, 0)
     if version >= 6:
         assert counted.pop("memory_bytes") == 0
+    if version >= 7:
+        assert (counted.pop("cpu_pressure_ms"), counted.pop("calls")) == (0, [])
     if version >= 5:
         (planned,) = (e for e in written["events"] if e["type"] == "JobPlanned")
         assert planned["restart"].pop("ends_on_repeated_error") is True
         (acknowledged,) = (e for e in written["events"] if e["type"] == "Acknowledged")
+        if version >= 7:
+            assert acknowledged.pop("writing_ms") == []
         metrics = [operator["metrics"] for operator in acknowledged["operators"]]
         for one in metrics:
             assert one.pop("bytes_persisted_at_outputs") == 0
@@ -107,7 +115,7 @@ def test_commands_of_the_version_before_are_read_and_written_as_then(version: in
 
 
 def test_the_lower_of_both_highest_versions_is_written() -> None:
-    assert [batches.agreed(theirs) for theirs in (0, 1, 5, 6, 99)] == [None, 1, 5, 6, 6]
+    assert [batches.agreed(theirs) for theirs in (0, 1, 6, 7, 99)] == [None, 1, 6, 7, 7]
 
 
 def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
@@ -151,12 +159,20 @@ def test_an_unknown_field_is_refused_in_each_version(version: int) -> None:
 
 @pytest.mark.parametrize(
     ("version", "known"),
-    [(3, ()), (4, ("bad_records", "cpu_wait_ms")), (5, ("bad_records", "cpu_wait_ms"))],
+    [
+        (3, ()),
+        (5, ("bad_records", "cpu_wait_ms")),
+        (6, ("bad_records", "cpu_wait_ms", "memory_bytes")),
+    ],
 )
 def test_a_control_plane_of_a_version_before_is_not_told_of_later_counters(
     version: int, known: tuple[str, ...]
 ) -> None:
-    later = {"bad_records": 7, "cpu_wait_ms": 2.5, "memory_bytes": 1 << 33}
+    calls = (SampledCall(OperatorId("b"), "parse", "orders.py", 41, 0.75),)
+    later = {
+        "bad_records": 7, "cpu_wait_ms": 2.5, "memory_bytes": 1 << 33, "cpu_pressure_ms": 9.5,
+        "calls": calls,
+    }  # fmt: skip
     bare = SubtaskMetrics(
         AttemptNumber(1), SubtaskId(OperatorId("a"), 0), 1, 1, 2, 2, 3.0, 4.0, 5.0, None
     )
@@ -168,6 +184,21 @@ def test_a_control_plane_of_a_version_before_is_not_told_of_later_counters(
     assert [name for name in later if f'"{name}"'.encode() in written] == list(known)
     read = batches.decode_batch(written, version).events
     assert read == (replace(bare, **{name: later[name] for name in known}),)
+
+
+def test_a_control_plane_of_the_version_before_is_told_neither_loads_nor_writing() -> None:
+    load = DriverLoad(2_000.0, 120.5, 300.0)
+    chain = SubtaskId(OperatorId("a"), 0)
+    acknowledged = Acknowledged(
+        AttemptNumber(1), CheckpointId(2), chain, (OperatorAck(chain),), (4.5,)
+    )
+    event = batches.encode_event(acknowledged)
+    written = batches.encode_batch(1, [event], load=load)
+    assert batches.decode_batch(written) == EventBatch(1, (acknowledged,), load=load)
+    before = batches.encode_batch(1, [event], version=6, load=load)
+    assert b"load" not in before
+    assert b"writing_ms" not in before
+    assert batches.decode_batch(before, 6) == EventBatch(1, (replace(acknowledged, writing_ms=()),))
 
 
 def test_a_control_plane_of_the_version_before_is_not_told_of_records_under_way() -> None:

@@ -4,9 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.test_worker import WorkerHarness
+from weir.protocol.driver_messages import DriverLoad
 from weir.protocol.messages import SubtaskMetrics
-from weir.worker.cpu_wait import SCHEDSTAT, CpuWait
+from weir.worker.cpu_wait import (
+    LOAD_WINDOW_NS,
+    PRESSURE,
+    SCHEDSTAT,
+    CpuPressure,
+    CpuWait,
+    ThreadsLoad,
+)
 from weir.worker.metrics_reports import INTERVAL_NS
 
 
@@ -28,6 +37,91 @@ def test_this_system_has_the_file() -> None:
     """Or the tests of a starved thread would be about nothing."""
     _, waited, turns = map(int, Path(SCHEDSTAT).read_text().split())
     assert (waited >= 0, turns > 0) == (True, True)
+
+
+def pressed(total_us: int) -> str:
+    return (
+        f"some avg10=45.02 avg60=48.06 avg300=50.56 total={total_us}\n"
+        "full avg10=0.00 avg60=0.00 avg300=0.00 total=99\n"
+    )
+
+
+def test_the_pressure_is_the_growth_of_the_time_in_which_some_thread_waited(tmp_path: Path) -> None:
+    file = tmp_path / "cpu"
+    file.write_text(pressed(11_824_307_458))
+    pressure = CpuPressure(file)
+    assert pressure.lacked_ns() == 0
+    with file.open("r+") as same:
+        same.write(pressed(11_824_309_958))
+    assert pressure.lacked_ns() == 2_500_000
+
+
+@pytest.mark.parametrize("text", [None, "", "full avg10=0.00 total=7\n"])
+def test_a_system_without_pressure_counts_nothing(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "cpu").write_text(text)
+    assert CpuPressure(tmp_path / "cpu").lacked_ns() == 0
+
+
+def test_this_systems_pressure_can_be_read() -> None:
+    if not Path(PRESSURE).exists():
+        pytest.skip("this kernel keeps no account of pressure")
+    assert CpuPressure()._total_ns() > 0
+
+
+def test_the_load_of_a_process_is_that_of_its_threads_in_the_window(tmp_path: Path) -> None:
+    """Threads that begin or end in between count from then on, or until then."""
+    clock = ManualClock()
+
+    def thread(name: str, ran_ms: int, waited_ms: int) -> None:
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "schedstat").write_text(f"{ran_ms}000000 {waited_ms}000000 7\n")
+
+    thread("10", 100, 1_000)
+    thread("11", 50, 0)
+    load = ThreadsLoad(clock, tmp_path)
+    assert load.measure() is None  # No time has passed.
+    clock.ms += 1_000
+    thread("10", 400, 1_600)
+    thread("12", 5_000, 5_000)
+    assert load.measure() == DriverLoad(1_000.0, 300.0, 600.0)
+    clock.ms += LOAD_WINDOW_NS // 1_000_000  # What is older is out of the window.
+    (tmp_path / "11" / "schedstat").unlink()
+    (tmp_path / "11").rmdir()
+    thread("12", 5_010, 5_020)
+    assert load.measure() == DriverLoad(2_000.0, 10.0, 20.0)
+    clock.ms += LOAD_WINDOW_NS // 1_000_000
+    assert load.measure() == DriverLoad(2_000.0, 0.0, 0.0, stood_ms=2_000.0)
+
+
+@pytest.mark.parametrize(
+    ("passed_ms", "ran_ms", "waited_ms", "stood_ms"),
+    [(1_900, 0, 0, 0), (4_000, 7, 0, 4_000), (4_000, 8, 0, 0), (4_000, 0, 3_000, 0)],
+)
+def test_a_process_that_neither_works_nor_waits_for_long_stood_still(
+    tmp_path: Path, passed_ms: int, ran_ms: int, waited_ms: int, stood_ms: int
+) -> None:
+    clock, thread = ManualClock(), tmp_path / "10"
+    thread.mkdir()
+    (thread / "schedstat").write_text("1000000 1000000 7\n")
+    load = ThreadsLoad(clock, tmp_path)
+    clock.ms += passed_ms
+    (thread / "schedstat").write_text(f"{1 + ran_ms}000000 {1 + waited_ms}000000 9\n")
+    told = load.measure()
+    assert told is not None
+    assert told.stood_ms == stood_ms
+    clock.ms += 500  # It is told as long as it lies in the window.
+    (thread / "schedstat").write_text(f"{20 + ran_ms}000000 {1 + waited_ms}000000 9\n")
+    told = load.measure()
+    assert told is not None
+    assert told.stood_ms == stood_ms
+
+
+def test_a_system_that_tells_of_no_threads_has_no_load(tmp_path: Path) -> None:
+    clock = ManualClock()
+    load = ThreadsLoad(clock, tmp_path / "none")
+    clock.ms += 1_000
+    assert load.measure() is None
 
 
 @pytest.mark.parametrize("waited_ns", [None, 2_500_000])

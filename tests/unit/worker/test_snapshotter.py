@@ -23,14 +23,20 @@ GATE = GateAlignment(0, ("up-0",), (0.0,), (1.0,), (10,))
 class Part:
     """State of one byte per name; may fail, and may do something while it is written."""
 
-    def __init__(self, name: str, *, fails: bool = False) -> None:
+    def __init__(
+        self, name: str, *, fails: bool = False, clock: ManualClock | None = None, takes_ms: int = 0
+    ) -> None:
         self.name = name
         self.fails = fails
+        self.clock = clock
+        self.takes_ms = takes_ms
         self.released = 0
 
     def write(self, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
         if self.fails:
             raise StorageError("disk full")
+        if self.clock is not None:
+            self.clock.ms += self.takes_ms
         return [writer.put("operator", self.name, b"x", mode="split")]
 
     def release(self) -> None:
@@ -50,6 +56,7 @@ class Harness:
         self.savepoints = {"/s/one": MemoryStore()}
         self.thread = SnapshotQueue()
         self.reports = Reports()
+        self.clock = ManualClock()
         attempt = AttemptNumber(1)
         config = CheckpointConfig(inline_max_bytes=0)  # Everything becomes a file.
         self.snapshotter = Snapshotter(
@@ -65,7 +72,7 @@ class Harness:
             self.thread,
             inbox=self.thread,
             reporter=self.reports,
-            clock=ManualClock(),
+            clock=self.clock,
         )
 
     def write(self, *parts: Part, tail: Sequence[Part] = ()) -> None:
@@ -89,6 +96,21 @@ def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_hea
     assert (head.metrics.gates, tail.metrics.gates) == ((GATE,), ())
     assert head.metrics.sync_ms == 2
     assert len(harness.store.list()) == 3
+
+
+def test_an_acknowledgement_tells_for_how_long_each_operators_own_part_was_written() -> None:
+    """The snapshot waits for its turn as well, and for the parts before it."""
+    harness = Harness()
+    harness.write(
+        Part("a", clock=harness.clock, takes_ms=20),
+        Part("b", clock=harness.clock, takes_ms=30),
+        tail=[Part("c", clock=harness.clock, takes_ms=700)],
+    )
+    harness.clock.ms += 5_000
+    harness.thread.run()
+    (ack,) = harness.reports
+    assert ack.writing_ms == (50.0, 700.0)
+    assert ack.operators[0].metrics.async_ms == 5_750.0
 
 
 def test_without_state_it_is_acknowledged_at_once() -> None:

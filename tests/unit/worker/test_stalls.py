@@ -26,6 +26,9 @@ from weir.ids import AttemptNumber, OperatorId, SubtaskId
 from weir.operators.sources import DataGeneratorSource
 from weir.protocol.deployment import StopProcess, WorkerExited
 from weir.protocol.messages import (
+    IT_KEPT_THE_LOCK,
+    IT_WAITS,
+    IT_WAS_FROZEN,
     AlignmentProgress,
     SubtaskMetrics,
     SubtaskStalled,
@@ -34,7 +37,8 @@ from weir.protocol.messages import (
 from weir.worker.inbox import ThreadInbox
 from weir.worker.process import SnapshotWorker
 from weir.worker.stacks import frames_of, write_stderr
-from weir.worker.stalls import StallWatch
+from weir.worker.stalls import StallWatch, cpu_ns
+from weir.worker.standstill import StandstillWatch
 from weir.worker.template import WORKER
 
 STALL_S = 4.0
@@ -88,6 +92,111 @@ def test_a_call_that_lasts_is_reported_after_a_second_and_every_second() -> None
     report = loop.reports[0]
     assert report.since_ms == loop.clock.now_ms() - 13 * 250
     assert "in _stand_still" in report.stack
+
+
+@pytest.mark.parametrize(("used", "waits"), [(0.0, True), (0.04, True), (0.06, False), (1, False)])
+def test_a_call_that_uses_no_processor_is_reported_as_one_that_waits(
+    used: float, waits: bool
+) -> None:
+    """``used`` is the share of the time in which the loop's thread had a processor."""
+    loop = Loop()
+    with loop.watched() as watch:
+        watch._cpu_ns = lambda thread: round(used * loop.clock.monotonic_ns())
+        loop.call("map-0")
+        for _ in range(5):
+            loop.clock.ms += 250
+            watch.look()
+    (report,) = loop.reports
+    assert report.stack.endswith(f"  {IT_WAITS}\n") is waits
+    assert "in _stand_still" in report.stack
+
+
+def test_a_call_that_was_met_late_is_not_said_to_wait() -> None:
+    loop = Loop()
+    with loop.watched() as watch:
+        watch._cpu_ns = lambda thread: 0
+        for _ in range(2):
+            loop.call("map-0")  # Another call each time.
+            loop.clock.ms += 1_250
+            watch.look()
+    assert [IT_WAITS in report.stack for report in loop.reports] == [False, False]
+
+
+def test_the_processor_time_of_a_thread_is_its_own() -> None:
+    loop = Loop()
+    with loop.watched():
+        stands = cpu_ns(loop._thread.ident or 0) or 0
+        mine = time.thread_time_ns()
+        while time.thread_time_ns() < mine + 20_000_000:
+            pass
+        assert (cpu_ns(loop._thread.ident or 0) or 0) < stands + 10_000_000
+        assert (cpu_ns(threading.get_ident()) or 0) >= mine + 20_000_000
+
+
+class Passed:
+    """The times that a look finds have passed: time, processor time of the process, and its thread's wait."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.waited_ns = self.used_ns = 0
+        assert loop._thread.ident is not None
+        self._loop = loop
+        self.watch = StandstillWatch(
+            loop, loop._thread.ident, ATTEMPT, subtask("source-0"), clock=loop.clock,
+            reporter=loop.reports, waited_ns=lambda: self.waited_ns, used_ns=lambda: self.used_ns,
+        )  # fmt: skip
+
+    def look(self, ms: int, *, used_ms: int = 0, waited_ms: int = 0) -> None:
+        self._loop.clock.ms += ms
+        self.used_ns += used_ms * 1_000_000
+        self.waited_ns += waited_ms * 1_000_000
+        self.watch.look()
+
+
+@pytest.mark.parametrize("name", ["map-0", None])
+def test_a_process_that_stood_still_is_reported_when_it_goes_on(name: str | None) -> None:
+    loop = Loop()
+    with loop.watched():
+        passed = Passed(loop)
+        if name is not None:
+            loop.call(name)
+        for _ in range(20):
+            passed.look(70)
+        passed.look(4_000, used_ms=1)
+        passed.look(70)
+    (report,) = loop.reports
+    assert (str(report.chain), report.stalled_ms) == (name or "source-0", 4_000)
+    assert report.since_ms == loop.clock.now_ms() - 4_070
+    assert report.stack.strip() == IT_WAS_FROZEN
+
+
+def test_a_call_that_kept_the_interpreter_lock_is_reported_with_its_stack() -> None:
+    loop = Loop()
+    with loop.watched():
+        passed = Passed(loop)
+        passed.look(70)
+        loop.call("map-0")
+        passed.look(4_000, used_ms=3_900)
+        loop.clock.ms += 3_900
+        loop.call("sink-0")  # At the end of that time: another call kept the lock.
+        passed.look(100, used_ms=3_900)
+    (report,) = loop.reports
+    assert (str(report.chain), report.stalled_ms) == ("map-0", 4_000)
+    assert "in _stand_still" in report.stack
+    assert report.stack.endswith(f"  {IT_KEPT_THE_LOCK}\n")
+
+
+@pytest.mark.parametrize(
+    ("ms", "used_ms", "waited_ms"), [(900, 0, 0), (4_000, 0, 2_000), (4_000, 1_000, 2_500)]
+)
+def test_a_short_pause_or_a_starved_process_is_no_standstill(
+    ms: int, used_ms: int, waited_ms: int
+) -> None:
+    loop = Loop()
+    with loop.watched():
+        passed = Passed(loop)
+        loop.call("map-0")
+        passed.look(ms, used_ms=used_ms, waited_ms=waited_ms)
+    assert loop.reports == []
 
 
 def test_a_loop_that_comes_round_or_calls_nothing_is_not_reported() -> None:
@@ -322,7 +431,8 @@ def test_a_map_that_sleeps_is_named_with_its_function_and_shows_as_busy_when_it_
             "look_up",
             "wait_for_the_answer",
         ]
-    assert "time.sleep(STALL_S)" in stalls[0].stack.splitlines()[-1]
+    *_, line, note = stalls[0].stack.splitlines()
+    assert ("time.sleep(STALL_S)" in line, note.strip()) == (True, IT_WAITS)
     assert _idle_never_shrinks(heard)
 
 
