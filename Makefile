@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test test-fast test-pythons fuzz soak up demo bench bench-compare lock audit clean
+.PHONY: help check setup lint format test test-fast test-pythons fuzz soak up demo bench troubles bench-compare lock audit clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ demo: setup ## Stream real flights on local Spark, kill a worker, check the resu
 
 bench: setup ## Print the benchmark table
 	$(BIN)/python -m tests.benchmarks
+
+troubles: setup ## Inject troubles into a job, quiet and with busy loops beside it: what its verdicts say (15 minutes)
+	$(BIN)/python -m tests.troubles
 
 bench-compare: setup ## Show the newest benchmarks beside the last release's
 	@$(BIN)/python -m tests.benchmarks --compare

@@ -118,7 +118,7 @@ class DriverSeen:
     window_ms: float
     ran_ms: float
     waited_ms: float
-    stood_ms: float = 0.0  # The longest time in which they did neither, as if stopped.
+    stood_ms: float = 0.0  # The longest time in which none of them ran Python, nor waited.
 
     @property
     def lack(self) -> float:

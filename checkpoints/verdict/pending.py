@@ -30,11 +30,11 @@ def judge(facts: Facts) -> Verdict:
         "have acknowledged."
     )
     numbers = [counted, *_compared(times), *_limits(times)]
-    if times.status is CheckpointStatus.FINALIZING:
-        return _finalizing(times, so_far, numbers, is_late)
     if times.driver_silent_ms is not None:
         silent = of_silent_driver(times.driver_silent_ms)
         return silent.verdict("warn", f"{_capital(so_far)}, because {silent.clause}.", numbers)
+    if times.status is CheckpointStatus.FINALIZING:
+        return _finalizing(times, so_far, numbers, is_late)
     finding = waiting(_without_past_stalls(facts), Tense.PRESENT)
     if finding is None:
         return Verdict("warn" if is_late else "busy", f"{_progress(times)}.", because=numbers)

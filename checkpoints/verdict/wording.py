@@ -122,7 +122,9 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
         what = f"stuck in the storage of {_sinks(facts, key)}"
     elif waiting is Waiting.STORAGE:
         what = "stuck in the checkpoint storage"
-    function = frame.function if frame else "the function"
+    elif waiting is Waiting.LOCKED:
+        what = "stuck in a call into C"
+    function = frame.function if frame and waiting is not Waiting.LOCKED else "the function"
     clause = f"{name} {tense.has_been} {what} for {duration(stall.stalled_ms)}"
     call = f"{function} of {facts.label(key[0])}"
     takes = "took" if tense is Tense.PAST else "takes"
@@ -144,6 +146,8 @@ def of_stall(facts: Facts, key: Key, stall: Stall, tense: Tense) -> Finding:
         stack=stall.stack,
         cause=Cause.SINK if waiting is Waiting.SINK else Cause.STUCK,
     )
+    if waiting is Waiting.LOCKED and frame:
+        finding.because.append(f"Right after that call the loop was in {frame.text}.")
     return _with_wait(facts, finding, key, tense)
 
 

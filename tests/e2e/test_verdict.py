@@ -94,6 +94,7 @@ def slow(job: PlaneJob, switches: Path) -> None:
     assert verdict["tone"] == "warn", verdict
     assert verdict["culprits"] == ["work-1"], verdict
     assert "work-1 was slow, busy" in verdict["headline"], verdict
+    assert ", most of it in process_element (trouble.py:" in verdict["headline"], verdict
     assert verdict["channel"]["receiver"] == "work-1", verdict
 
 
@@ -163,6 +164,7 @@ def silent_then_gone(job: PlaneJob, switches: Path) -> None:
         with suppress(ProcessLookupError):  # The checks say so if it was replaced before its time.
             os.kill(pid, signal.SIGKILL)
     assert "slot 0 (host " in silent["headline"], silent
+    assert "is frozen" in silent["headline"], silent
     assert f"process {pid})" in silent["headline"], silent
     assert not any(line.startswith("Also: ") for line in silent["because"]), silent
     gone = of_failed(job, number)

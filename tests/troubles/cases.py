@@ -55,7 +55,12 @@ class Run:
     def late_one(self, after_s: float) -> Json:
         """The verdict on the checkpoint that is under way so long after now."""
         time.sleep(after_s)
-        return self.verdict(self.job.await_pending())
+
+        def under_way() -> int:
+            newest = self.job.checkpoints()[:1]
+            return next((int(c["number"]) for c in newest if c["settled_at"] is None), 0)
+
+        return self.verdict(int(wait_for(under_way, "a checkpoint under way")))
 
     def failed_one(self, beyond: int) -> Json:
         """The verdict on the first failed checkpoint beyond another."""
@@ -69,6 +74,11 @@ class Run:
     def newest(self) -> int:
         """The number of the newest checkpoint of any status."""
         return max((int(c["number"]) for c in self.job.checkpoints()), default=0)
+
+    def settled(self) -> int:
+        """The number of the newest checkpoint that has settled."""
+        settled = (int(c["number"]) for c in self.job.checkpoints() if c["settled_at"])
+        return max(settled, default=0)
 
     def await_calm(self) -> None:
         """Wait until the job completes checkpoints at its usual pace again."""
@@ -117,9 +127,10 @@ def once(name: str) -> Callable[[Run], Json]:
     """A call that the job takes up once; told when its checkpoint is over."""
 
     def do(run: Run) -> Json:
-        before = run.newest()
         with run.on(name):
-            return run.long_one(before - 1)
+            taken = run.switches / name
+            wait_for(lambda: not taken.exists(), "the call")
+            return run.long_one(run.settled())
 
     return do
 
@@ -131,9 +142,9 @@ def calm(run: Run) -> Json:
 
 def hung(run: Run) -> Json:
     """A call that does not return within the checkpoint's time."""
-    before = run.newest()
+    before = run.settled()
     with run.on("hang"):
-        return run.failed_one(before - 1)
+        return run.failed_one(before)
 
 
 @contextmanager
@@ -149,10 +160,10 @@ def stopped(pid: int) -> Iterator[None]:
 
 def slot_paused(run: Run) -> Json:
     """A slot's process stands still for some seconds."""
-    before = run.newest()
     with stopped(run.job.worker_pid):
         time.sleep(PAUSE_S)
-    return run.long_one(before - 1)
+        before = run.settled()
+    return run.long_one(before)
 
 
 def slot_frozen(run: Run) -> Json:
@@ -163,24 +174,24 @@ def slot_frozen(run: Run) -> Json:
 
 def slot_lost(run: Run) -> Json:
     """The same, until it is replaced."""
-    before = run.newest()
+    before = run.settled()
     with stopped(run.job.worker_pid):
-        return run.failed_one(before - 1)
+        return run.failed_one(before)
 
 
 def slot_killed(run: Run) -> Json:
     """A slot's process is killed."""
-    before = run.newest()
+    before = run.settled()
     os.kill(run.job.worker_pid, signal.SIGKILL)
-    return run.failed_one(before - 1)
+    return run.failed_one(before)
 
 
 def driver_paused(run: Run) -> Json:
     """The driver stands still for some seconds."""
-    before = run.newest()
     with stopped(run.job.python_driver.pid):
         time.sleep(PAUSE_S)
-    return run.long_one(before - 1)
+        before = run.settled()
+    return run.long_one(before)
 
 
 def driver_frozen(run: Run) -> Json:
@@ -191,18 +202,18 @@ def driver_frozen(run: Run) -> Json:
 
 def driver_lost(run: Run) -> Json:
     """The same, until it is replaced."""
-    before = run.newest()
+    before = run.settled()
     with stopped(run.job.python_driver.pid):
-        return run.failed_one(before - 1)
+        return run.failed_one(before)
 
 
 def driver_killed(run: Run) -> Json:
     """The driver and its JVM are killed."""
-    before = run.newest()
+    before = run.settled()
     for process in reversed(run.job.session):
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    return run.failed_one(before - 1)
+    return run.failed_one(before)
 
 
 TROUBLES = (
@@ -238,7 +249,7 @@ TROUBLES = (
     Trouble(
         "a call into C keeps the interpreter lock",
         "slot 1",
-        r"slot 1|work-1 was (stuck|frozen)",
+        r"^work-1 was stuck in a call into C",
         once("lock"),
     ),
     Trouble("a call hangs", "the call", r"work-1 was stuck in process_element", hung),
@@ -264,7 +275,12 @@ TROUBLES = (
     Trouble("a slot is frozen, now", "slot 0 is frozen", r"slot 0 .*is frozen", slot_frozen),
     Trouble("a slot was frozen and replaced", "slot 0", r"slot 0 .*frozen", slot_lost),
     Trouble("a slot was killed", "slot 0", r"slot 0 .*(ended|gone)", slot_killed),
-    Trouble("the driver stands still for 4 s", "the driver", r"[Tt]he driver", driver_paused),
+    Trouble(
+        "the driver stands still for 4 s",
+        "the driver",
+        r"[Tt]he driver (was frozen|sent the trigger late)",
+        driver_paused,
+    ),
     Trouble("the driver is frozen, now", "the driver", r"the driver is frozen", driver_frozen),
     Trouble("the driver was frozen and replaced", "the driver", r"driver .*frozen", driver_lost),
     Trouble("the driver was killed", "the driver", r"driver's process .* ended", driver_killed),

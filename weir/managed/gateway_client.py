@@ -54,11 +54,13 @@ from weir.protocol.messages import (
 )
 from weir.secrets import job_secrets
 from weir.wire import batches
-from weir.worker.cpu_wait import ThreadsLoad
+from weir.worker.cpu_wait import CpuWait, ThreadsLoad
+from weir.worker.standstill import Standstills
 
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0  # At most this long between two batches.
+WATCH_INTERVAL_S = 0.1
 AWAY_S = 2.0  # Without an answer for this long the control plane counts as away.
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0
 POST_TIMEOUT_S = 15.0
@@ -134,6 +136,7 @@ class Gateway:
         self._threads = [
             threading.Thread(target=self._post_batches, name="weir-gateway-post", daemon=True),
             threading.Thread(target=self._poll_commands, name="weir-gateway-poll", daemon=True),
+            threading.Thread(target=self._watch, name="weir-gateway-watch", daemon=True),
         ]
 
     def start(self) -> None:
@@ -236,6 +239,14 @@ class Gateway:
     @property
     def _has_waiting(self) -> bool:
         return bool(self._waiting or self._behind)
+
+    def _watch(self) -> None:
+        """Note when no thread of this process ran for a while, until the gateway has ended."""
+        standstills = Standstills(self._clock, waited_ns=CpuWait().waited_ns)
+        while not self._has_ended:
+            time.sleep(WATCH_INTERVAL_S)
+            if (stood := standstills.look()) is not None:
+                self._load.note_standstill(stood.ns)
 
     # Posting.
 

@@ -119,7 +119,7 @@ class DriverLoad:
     window_ms: MeasuredMs
     ran_ms: MeasuredMs  # Of all threads together, as is the wait.
     waited_ms: MeasuredMs  # Ready to run while every processor was taken.
-    stood_ms: MeasuredMs = 0  # The longest time in which none of them did either, as if stopped.
+    stood_ms: MeasuredMs = 0  # The longest time in which none of them ran Python, nor waited.
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ import os
 import re
 from collections import deque
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,9 +31,6 @@ PRESSURE = "/proc/pressure/cpu"
 BYTES_MAX = 64  # Three numbers of 20 digits at most.
 PRESSURE_BYTES_MAX = 256
 LOAD_WINDOW_NS = 2_000_000_000
-# A process that is asked twice a second, and has some ticks of its own, uses more than that.
-STOOD_NS = 2_000_000_000
-STOOD_SHARE = 0.002
 Sample: TypeAlias = tuple[int, int, int]  # A time, work and wait until then, in nanoseconds.
 _SOME = re.compile(rb"some [^\n]*total=(\d+)")
 
@@ -83,14 +79,6 @@ class CpuPressure:
         return 1_000 * int(some[1]) if some else 0
 
 
-def _stood_ns(before: Sample, after: Sample) -> int:
-    """The time between two samples, if it is long and no thread ran or waited meanwhile; else 0."""
-    passed_ns = after[0] - before[0]
-    wanted_ns = after[1] + after[2] - before[1] - before[2]
-    is_still = passed_ns >= STOOD_NS and wanted_ns < STOOD_SHARE * passed_ns
-    return passed_ns if is_still else 0
-
-
 class ThreadsLoad:
     """The work of this process' threads and their wait, over about the last two seconds."""
 
@@ -100,6 +88,11 @@ class ThreadsLoad:
         self._last = self._read()
         self._total = (0, 0)  # Work and wait of the threads that were there twice.
         self._samples: deque[Sample] = deque([(clock.monotonic_ns(), *self._total)])
+        self._standstills: deque[tuple[int, int]] = deque()  # The end of each, and its length.
+
+    def note_standstill(self, stood_ns: int) -> None:
+        """A standstill of the process is over. From any thread."""
+        self._standstills.append((self._clock.monotonic_ns(), stood_ns))
 
     def measure(self) -> DriverLoad | None:
         """The load up to now; None where the system does not tell it, or no time has passed."""
@@ -114,7 +107,9 @@ class ThreadsLoad:
         while len(self._samples) > 2 and now_ns - self._samples[1][0] >= LOAD_WINDOW_NS:
             self._samples.popleft()
         then_ns, ran_then, waited_then = self._samples[0]
-        stood_ns = max((_stood_ns(*pair) for pair in pairwise(self._samples)), default=0)
+        while self._standstills and self._standstills[0][0] < then_ns:
+            self._standstills.popleft()
+        stood_ns = max((stood_ns for _, stood_ns in self._standstills), default=0)
         if not last or now_ns <= then_ns:
             return None
         return DriverLoad(

@@ -80,7 +80,7 @@ from weir.worker.ports import (
 )
 from weir.worker.stacks import StackDumps, write_stderr
 from weir.worker.stalls import LOOK_INTERVAL_S, StallWatch
-from weir.worker.standstill import StandstillWatch
+from weir.worker.standstill import Standstills, StandstillWatch
 from weir.worker.template import RunWorker
 
 EXIT_FAILED = 1
@@ -327,9 +327,9 @@ class WorkerProcess:
             loop_thread,
             self._run_command.attempt,
             chain,
+            standstills=Standstills(self._clock, waited_ns=CpuWait().waited_ns),
             clock=self._clock,
             reporter=self._master,
-            waited_ns=CpuWait().waited_ns,
         )
         while True:
             time.sleep(random.uniform(0.5, 1.5) * WATCH_INTERVAL_S)

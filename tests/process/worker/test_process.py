@@ -156,7 +156,7 @@ def test_a_signal_makes_a_worker_show_its_stacks(
         worker, ready = master.start_worker(slot)
         os.kill(ready.pid, signal.SIGUSR1)
         shown = shown_stacks(master, capfd)
-        assert set(shown) == {"MainThread", "weir-io", "weir-snapshots"}
+        assert set(shown) == {"MainThread", "weir-io", "weir-snapshots", "weir-watch"}
         assert "in _loop" in shown["MainThread"]
         assert "in _run" in shown["weir-snapshots"]
         master.send(worker, StopProcess(AttemptNumber(1)))

@@ -169,7 +169,8 @@ def test_a_call_that_kept_the_interpreter_lock_is_told_as_such() -> None:
     stalls = {("hourly", 1): Stall(T0 + 100, 3_900.0, stack)}
     evidence = seen(LINE, ALL_IDLE, stalls=stalls)
     judgement = verdict(Case(front_ms={("hourly", 1): 4_000}), evidence=evidence)
-    assert judgement.headline == "hourly-1 was stuck in enrich (orders.py:41) for 3.90 s."
+    assert judgement.headline == "hourly-1 was stuck in a call into C for 3.90 s."
+    assert "Right after that call the loop was in enrich (orders.py:41)." in judgement.because
     assert "kept Python's interpreter lock" in judgement.advice[0]
 
 
@@ -181,13 +182,24 @@ SINKS = [
 ]
 
 
-def written_in(**writing_ms: float) -> Verdict:
+def written_in(cpu_wait: float = 0.0, **writing_ms: float) -> Verdict:
     """Slot 1 wrote for 8 seconds, its ``sink-1`` so long for each of its operators."""
     slow = {(uid, 1): 8_000.0 for uid in LINE.chains}
     parts = {("sink", 0): {"sink": 0.1, "out": 4.0}, ("sink", 1): {"sink": 0.1} | writing_ms}
     written = dict.fromkeys(LINE.subtasks(), 300)
     case = Case(async_ms=slow, written=written, rates=ALL_IDLE, writing=parts)
-    return verdict(case, operators=SINKS)
+    waits = {1: CpuWait(cpu_wait, 0.03, 0.9)}
+    return verdict(case, operators=SINKS, evidence=seen(LINE, ALL_IDLE, cpu_waits=waits))
+
+
+@pytest.mark.parametrize(("cpu_wait", "is_named"), [(0.15, False), (0.4, True)])
+def test_a_loop_that_waited_a_little_did_not_make_the_writing_slow(
+    cpu_wait: float, is_named: bool
+) -> None:
+    """The snapshot thread writes, and waits for the storage most of the time."""
+    judgement = written_in(cpu_wait, out=7_900.0)
+    assert judgement.headline.startswith("Slot 1 on host node-1, where sink-1 ran") is is_named
+    assert "storage of the sink Orders was slow" in judgement.headline
 
 
 def test_a_sinks_storage_is_called_that() -> None:
@@ -391,6 +403,8 @@ def test_a_driver_that_is_silent_is_told_instead_of_its_subtasks() -> None:
     judgement = judge.judge_checkpoint(facts)
     assert "because the driver is frozen or cut off: it has given no sign" in judgement.headline
     assert judgement.culprits == ("driver",)
+    writes = replace(late, status=CheckpointStatus.FINALIZING)
+    assert judge.judge_checkpoint(Facts(times=writes)).headline == judgement.headline
     heard = judge.judge_checkpoint(replace(facts, times=replace(late, driver_silent_ms=None)))
     assert "the driver" not in heard.headline
 

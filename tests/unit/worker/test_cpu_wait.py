@@ -1,5 +1,6 @@
 """A slot's wait for a processor, on files of the kernel's form and on none; and its memory."""
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -91,30 +92,23 @@ def test_the_load_of_a_process_is_that_of_its_threads_in_the_window(tmp_path: Pa
     thread("12", 5_010, 5_020)
     assert load.measure() == DriverLoad(2_000.0, 10.0, 20.0)
     clock.ms += LOAD_WINDOW_NS // 1_000_000
-    assert load.measure() == DriverLoad(2_000.0, 0.0, 0.0, stood_ms=2_000.0)
+    assert load.measure() == DriverLoad(2_000.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("passed_ms", "ran_ms", "waited_ms", "stood_ms"),
-    [(1_900, 0, 0, 0), (4_000, 7, 0, 4_000), (4_000, 8, 0, 0), (4_000, 0, 3_000, 0)],
-)
-def test_a_process_that_neither_works_nor_waits_for_long_stood_still(
-    tmp_path: Path, passed_ms: int, ran_ms: int, waited_ms: int, stood_ms: int
-) -> None:
+def test_the_longest_standstill_is_told_as_long_as_it_lies_in_the_window(tmp_path: Path) -> None:
     clock, thread = ManualClock(), tmp_path / "10"
     thread.mkdir()
     (thread / "schedstat").write_text("1000000 1000000 7\n")
     load = ThreadsLoad(clock, tmp_path)
-    clock.ms += passed_ms
-    (thread / "schedstat").write_text(f"{1 + ran_ms}000000 {1 + waited_ms}000000 9\n")
-    told = load.measure()
-    assert told is not None
-    assert told.stood_ms == stood_ms
-    clock.ms += 500  # It is told as long as it lies in the window.
-    (thread / "schedstat").write_text(f"{20 + ran_ms}000000 {1 + waited_ms}000000 9\n")
-    told = load.measure()
-    assert told is not None
-    assert told.stood_ms == stood_ms
+    told = []
+    for stood_ms in (None, 4_000, 1_500, *[None] * 8):
+        clock.ms += stood_ms or 900
+        if stood_ms is not None:
+            load.note_standstill(stood_ms * 1_000_000)
+        measured = load.measure()
+        assert measured is not None
+        told.append(measured.stood_ms)
+    assert [stood_ms for stood_ms, _ in groupby(told)] == [0, 4_000, 1_500, 0]
 
 
 def test_a_system_that_tells_of_no_threads_has_no_load(tmp_path: Path) -> None:

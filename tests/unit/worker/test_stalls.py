@@ -38,7 +38,7 @@ from weir.worker.inbox import ThreadInbox
 from weir.worker.process import SnapshotWorker
 from weir.worker.stacks import frames_of, write_stderr
 from weir.worker.stalls import StallWatch, cpu_ns
-from weir.worker.standstill import StandstillWatch
+from weir.worker.standstill import Standstills, StandstillWatch
 from weir.worker.template import WORKER
 
 STALL_S = 4.0
@@ -134,15 +134,18 @@ def test_the_processor_time_of_a_thread_is_its_own() -> None:
 
 
 class Passed:
-    """The times that a look finds have passed: time, processor time of the process, and its thread's wait."""
+    """The time between two looks, the processor time used in it, and the wait for a processor."""
 
     def __init__(self, loop: Loop) -> None:
         self.waited_ns = self.used_ns = 0
         assert loop._thread.ident is not None
         self._loop = loop
         self.watch = StandstillWatch(
-            loop, loop._thread.ident, ATTEMPT, subtask("source-0"), clock=loop.clock,
-            reporter=loop.reports, waited_ns=lambda: self.waited_ns, used_ns=lambda: self.used_ns,
+            loop, loop._thread.ident, ATTEMPT, subtask("source-0"),
+            standstills=Standstills(
+                loop.clock, waited_ns=lambda: self.waited_ns, used_ns=lambda: self.used_ns
+            ),
+            clock=loop.clock, reporter=loop.reports,
         )  # fmt: skip
 
     def look(self, ms: int, *, used_ms: int = 0, waited_ms: int = 0) -> None:
