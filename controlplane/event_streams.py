@@ -290,8 +290,10 @@ class EventStream(Response):
 
     async def _may_go_on(self) -> bool:
         try:
-            return await in_database(_name_of, self._session_key) is not None
-        except (*DATABASE_AWAY, Unavailable):
+            # A database that hangs must not keep the stream from saying so.
+            async with asyncio.timeout(HANGS_AFTER_S):
+                return await in_database(_name_of, self._session_key) is not None
+        except (*DATABASE_AWAY, Unavailable, TimeoutError):
             return True  # Checked again later; without the database there are no snapshots either.
 
 

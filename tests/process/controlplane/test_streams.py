@@ -232,7 +232,14 @@ def test_a_browser_is_told_at_once_that_the_database_is_away_and_gets_the_first_
         assert answers.wait(20)
         return read(job_id)
 
+    known = event_streams._name_of
+
+    def known_once_it_answers(session_key: str) -> str | None:
+        assert answers.wait(20)
+        return known(session_key)
+
     monkeypatch.setattr(event_streams, "_snapshot", reached)
+    monkeypatch.setattr(event_streams, "_name_of", known_once_it_answers)
     monkeypatch.setattr(event_streams, "REFRESH_S", 600.0)
     monkeypatch.setattr(event_streams, "HANGS_AFTER_S", 0.3)
     try:
