@@ -21,6 +21,7 @@ from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)
 
+ENDING_S = 0.5  # From the end of a process' main thread to that of its last, at most.
 STOP_GRACE_MS = 5_000  # From SIGTERM to SIGKILL.
 # A driver that reported its job's end stops Spark and exits; after this long it is ended.
 WIND_UP_MS = 60_000
@@ -70,7 +71,7 @@ def _lose(job: Job, driver: Driver, log: str) -> bool:
     assert driver.process_started_at is not None
     # The JVM may have been killed without its Python driver, which would then be a second driver.
     processes.end_session(driver.pid, driver.process_started_at, signal.SIGKILL)
-    code = exit_code(driver.pid, driver.process_started_at)
+    code = exit_code(driver.pid, driver.process_started_at, wait_s=ENDING_S)
     drivers.lost(job, driver, _how_it_ended(driver, code, log))
     return True
 
