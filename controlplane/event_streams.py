@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 PER_SECOND = 10  # Snapshots of one job, at most: a tenth of a second is soon enough to look live.
 REST = 1.0  # Between two snapshots, as a multiple of the time that the first one took.
 LOOK_AGAIN_S = 1.0  # Without wake-ups.
+HANGS_AFTER_S = 5.0  # A database that does not answer for so long is away, as for ``/readyz``.
 REFRESH_S = 10.0  # Ages on the page grow also while nothing else changes.
 FIRST_TIMEOUT_S = 10.0
 HEARTBEAT_S = 15.0  # Proxies end idle connections.
@@ -92,7 +93,7 @@ class Feed:
 
     async def _read(self) -> None:
         try:
-            snapshot = await in_database(_snapshot, self._job_id)
+            snapshot = await self._snapshot()
         except (*DATABASE_AWAY, Unavailable) as error:
             logger.warning(
                 "the snapshot of the job's page cannot be updated: %s", str(error).strip()
@@ -100,8 +101,7 @@ class Feed:
             server_losses.note_database_error(error)
             if not server_losses.is_database_lost(error):
                 return
-            self.is_away = True
-            self._shown = None  # The first snapshot afterwards is sent, even if it equals the last.
+            self._mark_away()
         except Exception:
             logger.exception("the snapshot of the job's page failed")
             self.has_failed = True
@@ -111,6 +111,23 @@ class Feed:
             if snapshot is not None and not self._shows(snapshot):
                 return
         self._hub.ring(self.topic)
+
+    async def _snapshot(self) -> "_Snapshot | None":
+        reading = asyncio.ensure_future(in_database(_snapshot, self._job_id))
+        try:
+            await asyncio.wait({reading}, timeout=HANGS_AFTER_S)
+            if not reading.done():
+                logger.warning("the snapshot of the job's page is not read in %g s", HANGS_AFTER_S)
+                server_losses.note_database_lost()
+                self._mark_away()
+                self._hub.ring(self.topic)
+            return await reading
+        finally:
+            reading.cancel()
+
+    def _mark_away(self) -> None:
+        self.is_away = True
+        self._shown = None  # The first snapshot afterwards is sent, even if it equals the last.
 
     def _shows(self, snapshot: "_Snapshot") -> bool:
         """Whether the snapshot differs from the last one, or is due again; keeps it if so."""
@@ -273,8 +290,10 @@ class EventStream(Response):
 
     async def _may_go_on(self) -> bool:
         try:
-            return await in_database(_name_of, self._session_key) is not None
-        except (*DATABASE_AWAY, Unavailable):
+            # A database that hangs must not keep the stream from saying so.
+            async with asyncio.timeout(HANGS_AFTER_S):
+                return await in_database(_name_of, self._session_key) is not None
+        except (*DATABASE_AWAY, Unavailable, TimeoutError):
             return True  # Checked again later; without the database there are no snapshots either.
 
 

@@ -21,7 +21,7 @@ from controlplane.base import server_losses, wakeups
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 2.0
-PING_S = 5.0  # A subscription that is silent for this long is pinged.
+PING_S = 2.0  # A subscription that is silent for this long is pinged.
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 2.0  # Between attempts to subscribe.
 
 

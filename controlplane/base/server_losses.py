@@ -30,7 +30,12 @@ def is_database_lost(error: BaseException) -> bool:
 def note_database_error(error: BaseException) -> None:
     """Note the loss of the database, where an error says so."""
     if is_database_lost(error):
-        _database_lost_at[:] = [time.monotonic()]
+        note_database_lost()
+
+
+def note_database_lost() -> None:
+    """Note that the database cannot be reached now: it refuses connections, or does not answer."""
+    _database_lost_at[:] = [time.monotonic()]
 
 
 def database_lost_ms_ago() -> float | None:

@@ -54,7 +54,10 @@ def relaunch_steps(
     is_live = driver.status in LIVE_DRIVERS
     own = attempt if attempt is not None and attempt.driver_id == driver.pk else None
     is_failing = job.status == JobStatus.FAILING
-    is_deploying = is_live and own is not None and own.ended_at is None and not is_failing
+    # The attempt begins before its slots have registered.
+    has_slots = job.slot_count is None or len(driver.slots) >= job.slot_count
+    is_begun = is_live and own is not None and own.ended_at is None and not is_failing
+    is_deploying = is_begun and has_slots
     recovers = own is not None and (not is_first or own.ended_at is not None or is_failing)
     phases: list[_Phase] = []
     if not is_live:
@@ -66,11 +69,12 @@ def relaunch_steps(
     elif recovers:
         text = "The failed attempt ends, and the restart delay passes"
         phases.append(_Phase(text, job.status_changed_at))
-        is_over = job.status == JobStatus.INITIALIZING
+        is_over = is_begun or job.status == JobStatus.INITIALIZING
     else:
         phases.append(_launch(driver))
         is_over = driver.status == DriverStatus.RUNNING
-    phases.append(_Phase(_slots(job, driver, is_live=is_live)))
+    since = own.started_at if is_begun and own is not None else None
+    phases.append(_Phase(_slots(job, driver, is_live=is_live), since))
     phases.append(_deploy(attempt if is_deploying else None, running, total))
     return _as_json(phases, len(phases) - 1 if is_deploying else int(is_over), now)
 

@@ -21,11 +21,12 @@ from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
 
 logger = logging.getLogger(__name__)
 
+ENDING_S = 0.5  # From the end of a process' main thread to that of its last, at most.
 STOP_GRACE_MS = 5_000  # From SIGTERM to SIGKILL.
 # A driver that reported its job's end stops Spark and exits; after this long it is ended.
 WIND_UP_MS = 60_000
 
-_told: set[tuple[int, float]] = set()  # Sessions to which this process has sent SIGTERM.
+_told: set[tuple[int, float]] = set()  # Sessions that this process has sent a signal.
 _over: list[Driver] = []  # Their temporary files are to be deleted, outside of any transaction.
 
 
@@ -70,7 +71,7 @@ def _lose(job: Job, driver: Driver, log: str) -> bool:
     assert driver.process_started_at is not None
     # The JVM may have been killed without its Python driver, which would then be a second driver.
     processes.end_session(driver.pid, driver.process_started_at, signal.SIGKILL)
-    code = exit_code(driver.pid, driver.process_started_at)
+    code = exit_code(driver.pid, driver.process_started_at, wait_s=ENDING_S)
     drivers.lost(job, driver, _how_it_ended(driver, code, log))
     return True
 
@@ -78,15 +79,19 @@ def _lose(job: Job, driver: Driver, log: str) -> bool:
 def _how_it_ended(driver: Driver, code: int | None, log: str) -> str:
     if code is None:
         how = "; its exit code is not known, since the launcher that started it is gone"
-    elif code < 0:
-        how = f", killed by {signal.Signals(-code).name}"
-    elif code > 128 and code - 128 in {s.value for s in signal.Signals}:
-        how = f" with exit code {code}, so by {signal.Signals(code - 128).name}"
+    elif (killer := _signal(code)) is not None:
+        how = f", killed by {killer}" if code < 0 else f" with exit code {code}, so by {killer}"
     else:
         how = f" with exit code {code}"
     # A killed driver writes no last error; its earlier output is in the log.
     said = "" if code is not None and code < 0 else log
     return f"the driver's process {driver.pid} ended{how}" + (f"\n{said}" if said else "")
+
+
+def _signal(code: int) -> str | None:
+    """The name of the signal that an exit code tells of; None: there was none."""
+    number = -code if code < 0 else code - 128
+    return signal.Signals(number).name if number in {one.value for one in signal.Signals} else None
 
 
 def stop() -> None:
@@ -128,6 +133,11 @@ def has_stopped(job: Job, driver: Driver, process: Process | None) -> bool:
         return False
     assert driver.process_started_at is not None
     session = (driver.pid, driver.process_started_at)
+    is_leader_gone = not runs(driver)
+    if is_leader_gone and session not in _told and driver.status == DriverStatus.LOST:
+        code = exit_code(*session)
+        if code is not None and _signal(code) is not None:
+            drivers.explain(job, driver, _how_it_ended(driver, code, ""))
     if not processes.session_of(*session):
         exit_code(*session)
         forget(*session)
@@ -143,7 +153,9 @@ def has_stopped(job: Job, driver: Driver, process: Process | None) -> bool:
             )
             driver.stop_requested_at = now
             driver.save(update_fields=["stop_requested_at"])
-    elif now - asked_at > clock.milliseconds(STOP_GRACE_MS) or not runs(driver):
+    elif now - asked_at > clock.milliseconds(STOP_GRACE_MS) or is_leader_gone:
+        if not is_leader_gone:
+            _told.add(session)
         processes.end_session(*session, signal.SIGKILL)
     elif session not in _told:
         _told.add(session)

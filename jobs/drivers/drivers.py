@@ -196,6 +196,26 @@ def lost(job: Job, driver: Driver, cause: str) -> None:
     )
 
 
+def explain(job: Job, driver: Driver, how: str) -> None:
+    """Put the end of a lost driver's process before what the driver itself said of its loss.
+
+    A driver whose JVM was killed may report that the cluster is gone before a launcher sees why.
+    The caller holds the job's lock. No effect the second time.
+    """
+    said = driver.cause
+    if said.startswith(how):
+        return
+    cause = storable(f"{how}\n{said}")
+    driver.cause = cause
+    driver.save(update_fields=["cause"])
+    job.attempts.filter(driver=driver, cause=said).update(cause=cause)
+    job.exceptions.filter(driver_number=driver.number, kind="driver", text=said).update(text=cause)
+    if job.cause == said:
+        job.cause = cause
+        job.save(update_fields=["cause"])
+    wakeups.on_commit(wakeups.job(job.pk))
+
+
 def replaced(
     job: Job, driver: Driver, cause: str, attempt_end: AttemptEnd, reason: FailureReason
 ) -> None:

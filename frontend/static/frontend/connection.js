@@ -42,7 +42,8 @@ export class Connection {
     const what = missing?.length
       ? `The control plane cannot reach ${missing.join(" and ")}`
       : "No connection to the control plane";
-    this.#say(`${what} since ${since}; ${this.#then}`);
+    // Where nothing is missing any more, the page is about to be connected: it still says what was.
+    if (missing?.length !== 0 || this.#element.hidden) this.#say(`${what} since ${since}; ${this.#then}`);
     this.#timer = setTimeout(() => this.#tell(), LOOK_AGAIN_MS);
   }
 

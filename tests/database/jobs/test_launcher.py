@@ -172,6 +172,29 @@ def test_killed_driver_is_replaced() -> None:
     assert runs(driver_of(job))
 
 
+def test_driver_that_tells_of_its_loss_before_a_launcher_sees_it_dead_is_told_as_killed() -> None:
+    job, driver = brought_up()
+    said = "the cluster ended all slots: Spark's JVM has ended"
+    os.kill(driver.pid, signal.SIGKILL)
+    wait_until(lambda: not runs(driver), "the process has ended")
+    with transaction.atomic():
+        drivers.lost(services.locked(job.pk), reload(driver), said)
+    driver_watch.stop()
+    driver_watch.stop()
+    how = f"the driver's process {driver.pid} ended, killed by SIGKILL\n{said}"
+    told = (reload(driver).cause, job.attempts.get().cause, job.exceptions.get().text)
+    assert told == (how, how, how)
+    assert reload(job).cause == how
+
+
+def test_driver_that_a_launcher_ends_itself_is_not_told_as_killed() -> None:
+    job, driver = brought_up()
+    with transaction.atomic():
+        drivers.lost(services.locked(job.pk), reload(driver), "driver 1 was silent for 10 s")
+    until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
+    assert reload(driver).cause == "driver 1 was silent for 10 s"
+
+
 def test_nothing_of_a_killed_driver_is_left_as_a_twin() -> None:
     """The JVM is killed; the Python driver is its child and would go on."""
     job, driver = brought_up("family")

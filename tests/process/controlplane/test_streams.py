@@ -223,15 +223,25 @@ def test_a_browser_is_told_at_once_that_the_database_is_away_and_gets_the_first_
 ) -> None:
     orders()
     session = cookie(factories.user())
-    read, is_away = event_streams._snapshot, threading.Event()
+    read, is_away, answers = event_streams._snapshot, threading.Event(), threading.Event()
+    answers.set()
 
     def reached(job_id: str) -> object:
         if is_away.is_set():
             raise OperationalError("the server closed the connection unexpectedly")
+        assert answers.wait(20)
         return read(job_id)
 
+    known = event_streams._name_of
+
+    def known_once_it_answers(session_key: str) -> str | None:
+        assert answers.wait(20)
+        return known(session_key)
+
     monkeypatch.setattr(event_streams, "_snapshot", reached)
+    monkeypatch.setattr(event_streams, "_name_of", known_once_it_answers)
     monkeypatch.setattr(event_streams, "REFRESH_S", 600.0)
+    monkeypatch.setattr(event_streams, "HANGS_AFTER_S", 0.3)
     try:
         with served_here() as web, web.open("GET", PATH, Cookie=session) as stream:
             lines = iter(stream.readline, b"")
@@ -241,6 +251,12 @@ def test_a_browser_is_told_at_once_that_the_database_is_away_and_gets_the_first_
             assert server_losses.database_lost_ms_ago() is not None
             is_away.clear()
             assert b"event: snapshot\n" in lines  # Though nothing has changed.
+            server_losses.forget()
+            answers.clear()
+            assert b"event: away\n" in lines
+            assert server_losses.database_lost_ms_ago() is not None
+            answers.set()
+            assert b"event: snapshot\n" in lines
     finally:
         server_losses.forget()
 

@@ -57,10 +57,15 @@ def test_a_lost_driver_is_followed_by_its_delay_a_launch_slots_and_the_restore()
         ("done", launched, ""),
         ("current", "Slots register: 1 of 2", ""),
     ]
+    begins = attempt(runs, restored_checkpoint=41)  # Before its second slot has registered.
+    assert said(JobStatus.INITIALIZING, runs, begins)[1] == (
+        "current", "Slots register: 1 of 2", "2 s"
+    )  # fmt: skip
+    runs = driver(2, DriverStatus.RUNNING, slots={"0": {}, "1": {}})
     restores = attempt(runs, restored_checkpoint=41)
     assert [one[:2] for one in said(JobStatus.INITIALIZING, runs, restores)] == [
         ("done", launched),
-        ("done", "Slots register: 1 of 2"),
+        ("done", "Slots register: 2 of 2"),
         ("current", "Subtasks are deployed and restore checkpoint 41: 1 of 6 subtasks running"),
     ]
 
