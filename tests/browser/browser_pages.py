@@ -84,12 +84,31 @@ EMPTY_OVERVIEW = Shown("overview-empty", "/jobs/")
 LOGIN = Shown("login", "/login/")
 
 
-def seeded(directory: Path, by: User) -> list[Shown]:
+# As driver, Spark and pipeline write it.
+LOG = """weir: the pipeline is flights
+26/03/01 10:20:30 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform
+{"at": "2026-03-01T10:20:31.405+00:00", "level": "info", "logger": "weir.jobmaster.job_master", \
+"message": "attempt 1 runs on 2 slots", "job": "flights", "driver": 1}
+{"at": "2026-03-01T10:24:02.117+00:00", "level": "error", "logger": "weir.jobmaster.job_master", \
+"message": "attempt 1 failed: slot 1 is gone", "job": "flights", "driver": 1, "traceback": \
+"Traceback (most recent call last):\\n  File \\"job_master.py\\", line 7, in step\\nSlotLost: 1"}
+26/03/01 10:24:03 ERROR Executor: Exception in task 1.0 in stage 0.0 (TID 1)
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:120)
+{"at": "2026-03-01T10:24:05.008+00:00", "level": "warning", "logger": "weir.spark.slot", \
+"message": "the slot’s worker process was replaced after 1.2 s", "job": "flights", "driver": 1}
+1,204,118 flights so far
+"""
+
+
+def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
     """Make the rows; the pages that show them, for an administrator.
 
-    ``directory`` takes the files that previews and comparisons are made of.
+    ``directory`` takes the files that previews and comparisons are made of, ``home``, the web
+    process's own, those of drivers.
     """
     running = _running(by)
+    factories.log_of(running.drivers.get(), home).write_text(LOG)
     failed, finished = _failed(), _finished()
     fork = _fork(running)
     unaligned = _unaligned()
@@ -150,6 +169,7 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         Shown("delivery", f"/alerts/deliveries/{delivery.pk}"),
         Shown("delivery-range", f"/alerts/deliveries/redeliver?endpoint={endpoint.pk}"),
         *_of_job("running", running),
+        Shown("running-logs-searched", f"{at}logs/?level=error&q=slot"),
         *_of_job("failed", failed, "", "checkpoints/", "recovery/"),
         *_of_job("finished", finished, ""),
         *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/"),
