@@ -185,8 +185,8 @@ PARAMETERS = {
     "job-recovery": ("attempt", "page"),
     "recovery-data": ("attempt", "page"),
     "recovery-figure": ("attempt", "page"),
-    "job-logs": ("driver", "end", "from"),
-    "job-logs-data": ("from",),
+    "job-logs": ("driver", "end", "from", "q", "level", "follow"),
+    "job-logs-data": ("from", "q", "level"),
     "audit": _AUDIT,
     "audit-export": ("format", *_AUDIT),
     "job-audit": _AUDIT,
@@ -214,7 +214,12 @@ _RULE = {
 }
 # What is filled in of a form, and what of it is then replaced by something odd.
 FILLED = {
-    "job-new": {"name": "a", "kind": "module", "module": "weir.examples.flights"},
+    "job-new": {
+        "name": "a",
+        "kind": "module",
+        "module": "weir.examples.flights",
+        "restart_kind": "fixed_delay",
+    },
     "job-fork": {"name": "a", "target": "checkpoint:1"},
     "job-preview": {"target": "checkpoint:1"},
     "job-rollback": {"target": "checkpoint:1"},
@@ -252,6 +257,12 @@ FIELDS = {
             "secrets",
             "labels",
             "checkpoint_interval_ms",
+            "checkpoint_timeout_ms",
+            "checkpoint_min_pause_ms",
+            "retained_checkpoints",
+            "restart_kind",
+            "restart_attempts_max",
+            "restart_backoff_multiplier",
             "recovery_target_s",
             "restore",
             "spark_conf",
