@@ -29,7 +29,7 @@ function say(text) {
 
 /** Points in time in the viewer's zone, to the millisecond. */
 function localiseClocks(root) {
-  for (const clock of root.querySelectorAll("time.clock")) {
+  for (const clock of root.querySelectorAll("time.stamp")) {
     const at = new Date(clock.dateTime);
     const two = (number, digits = 2) => String(number).padStart(digits, "0");
     const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
@@ -56,9 +56,9 @@ function lineOf(entry) {
   const line = element("details", "line");
   line.dataset.end = entry.end;
   if (entry.tone) line.dataset.tone = entry.tone;
-  const clock = element(entry.at ? "time" : "span", "clock", entry.clock);
+  const clock = element(entry.at ? "time" : "span", "stamp", entry.clock);
   if (entry.at) clock.dateTime = entry.at;
-  else clock.title = "In the zone of the driver’s machine";
+  else stamp.title = "In the zone of the driver’s machine";
   const summary = element("summary");
   summary.append(clock, element("span", "level", entry.level), element("span", "text", entry.text));
   const rest = element("div", "rest");
