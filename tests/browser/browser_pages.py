@@ -20,6 +20,7 @@ from controlplane.base import clock
 from controlplane.deliveries.models import Delivery, Endpoint
 from controlplane.secrets import services as secrets
 from frontend.confirm.views import QUESTIONS
+from frontend.models import SavedFilter
 from jobs.models import Job, Operation, Subtask
 from tests import factories
 from tests.database.frontend import documents, flights, rows_recovery
@@ -129,12 +130,18 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
     Job.objects.filter(pk=running.pk).update(
         options={**running.options, "secrets": ["WAREHOUSE_PASSWORD"]}
     )
+    labels = {"team": "prices", "tier": "1", "owner": "ada", "region": "eu-west", "on-call": "yes"}
+    Job.objects.filter(pk__in=[running.pk, fork.pk]).update(labels=labels)
+    SavedFilter.objects.create(
+        user=by, name="Ours", query="label=team%3Aprices", created_at=clock.now()
+    )
     endpoint, delivery = _deliveries(running)
     alert, rule = _alerts(running, finished, by)
     at = f"/jobs/{running.pk}/"
     return [
         Shown("overview", "/jobs/"),
         Shown("overview-nothing-found", "/jobs/?q=nothing-is-called-this"),
+        Shown("overview-filtered", "/jobs/?label=team:prices&label=tier:1"),
         Shown("submit", "/jobs/new"),
         Shown("audit", "/audit/"),
         Shown("about", "/about/"),
