@@ -185,11 +185,11 @@ def _load(chains: Mapping[str, Load], operators: Operators | None, now: datetime
     return {
         "text": rate(sum(emitted)) if emitted else NOTHING,
         "title": "Records that the sources emitted, each second of about the last two.",
-        "lag": "" if lag_ms is None else f"event time {rough_duration(lag_ms)} behind",
+        "lag": "" if lag_ms is None else f"lag {rough_duration(lag_ms)}",
         "lag_title": ""
         if lag_ms is None
-        else f"The lowest watermark is {event_time(lowest)}. Old input that is processed again is "
-        "as far behind as it is old.",
+        else f"Event time is so far behind the clock: the lowest watermark is {event_time(lowest)}."
+        " Old input that is processed again is as far behind as it is old.",
         "state": "some" if emitted or lag_ms is not None else "none",
     }
 

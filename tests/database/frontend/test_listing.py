@@ -243,9 +243,9 @@ def test_a_row_tells_what_the_sources_emit_and_how_far_event_time_is_behind() ->
     assert load(job)["text"] == "12.4k/s"
     behind = {"watermark_ms": clock.now_ms() - 90_000}
     Subtask.objects.update(metrics={"watermark_ms": clock.now_ms() + 5_000})
-    assert load(job)["lag"] == "event time 0 s behind"
+    assert load(job)["lag"] == "lag 0 s"
     Subtask.objects.filter(chain="hourly", index=1).update(metrics=behind)
-    assert load(job)["lag"] == "event time 1 min 30 s behind"
+    assert load(job)["lag"] == "lag 1 min 30 s"
     for no_time in (MIN_WATERMARK_MS, MAX_WATERMARK_MS):
         Subtask.objects.update(metrics={"watermark_ms": no_time})
         assert (load(job)["lag"], load(job)["state"]) == ("", "some")
