@@ -57,6 +57,7 @@ class Setting:
     source: Source = Source.FACT
     name: str = ""  # As the API and the pipeline's code have it.
     at: datetime | None = None  # Set where the value is a point in time.
+    digest: str = ""  # Of the upload that it names.
 
     @property
     def source_help(self) -> str:
@@ -139,7 +140,11 @@ def _pipeline(job: Job) -> Iterator[Setting]:
     yield Setting("Runs", job.pipeline_target, what, name="pipeline.target")
     if job.artifact_id is not None:
         yield Setting(
-            "Digest", job.artifact_id, "SHA-256 of the script’s content.", name="pipeline.upload"
+            "Digest",
+            job.artifact_id,
+            "SHA-256 of the script’s content.",
+            name="pipeline.upload",
+            digest=job.artifact_id,
         )
     if job.planned_name:
         yield Setting(JOB["name"].label, job.planned_name, JOB["name"].help, name="planned_name")

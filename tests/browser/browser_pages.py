@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from django.test import override_settings
+
 from checkpoints.operations import savepoints
 from controlplane.accounts.models import Role, User
 from controlplane.alerts import defaults
@@ -21,10 +23,12 @@ from controlplane.deliveries.models import Delivery, Endpoint
 from controlplane.secrets import services as secrets
 from frontend.confirm.views import QUESTIONS
 from frontend.models import SavedFilter
-from jobs.models import Job, Operation, Subtask
+from jobs import uploads
+from jobs.models import Artifact, Job, Operation, Subtask
 from tests import factories
 from tests.database.frontend import documents, flights, rows_recovery
 from weir.config import CheckpointConfig
+from weir.examples import flights as example
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.operations import Before, OperationKind, OperationState, Phase
 from weir.protocol.wire import to_wire
@@ -115,6 +119,7 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
     unaligned = _unaligned()
     starting = factories.job("orders-backfill", status=JobStatus.CREATED, created_at=clock.now())
     operations = _operations(running, fork, by, directory)
+    upload = _uploads(home, by)
     savepoint = running.savepoints.get(name="before-release")
     factories.driver(starting, 1, "starting", heard_at=None, created_at=clock.now())
     archived = _cancelled(by)
@@ -131,7 +136,9 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
         options={**running.options, "secrets": ["WAREHOUSE_PASSWORD"]}
     )
     labels = {"team": "prices", "tier": "1", "owner": "ada", "region": "eu-west", "on-call": "yes"}
-    Job.objects.filter(pk__in=[running.pk, fork.pk]).update(labels=labels)
+    Job.objects.filter(pk__in=[running.pk, fork.pk]).update(
+        labels=labels, settings={**running.settings, "parallelism": 2}
+    )
     SavedFilter.objects.create(
         user=by, name="Ours", query="label=team%3Aprices", created_at=clock.now()
     )
@@ -152,6 +159,9 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
         Shown("accounts", "/accounts/"),
         Shown("accounts-one", f"/accounts/{by.pk}/"),
         Shown("accounts-change", f"/accounts/{by.pk}/change"),
+        Shown("uploads", "/uploads/"),
+        Shown("upload", f"/uploads/{upload.pk}"),
+        Shown("upload-difference", f"/uploads/{upload.pk}/difference"),
         Shown("secrets", "/secrets/"),
         Shown("secret-store", "/secrets/new"),
         Shown("secret-replace", "/secrets/WAREHOUSE_PASSWORD/replace"),
@@ -197,6 +207,15 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
         *(Shown(f"operation-{name}", f"{at}operations/{o.pk}") for name, o in operations.items()),
         Shown("not-found", "/jobs/no-such-job-00000001/", 404),
     ]
+
+
+def _uploads(home: Path, by: User) -> Artifact:
+    """Two versions of a pipeline, in the directory of the web process; the later one."""
+    early = Path(example.__file__).read_text()
+    late = early.replace("minutes", "hours").replace("import os\n", "import os\nimport sys\n")
+    with override_settings(WEIR_UPLOADS=home / "uploads"):
+        uploads.store(by, "flights.py", [early.encode()])
+        return uploads.store(by, "flights.py", [late.encode()])
 
 
 def _of_job(name: str, job: Job, *tabs: str) -> Iterator[Shown]:

@@ -24,8 +24,9 @@ from controlplane.embedded.redis import Redis
 from controlplane.secrets import services as secrets
 from frontend import urls
 from frontend.confirm.views import QUESTIONS
+from jobs import uploads
 from jobs.drivers import driver_files
-from jobs.models import Job, Operation
+from jobs.models import Artifact, Job, Operation
 from jobs.redaction import HIDDEN
 from tests import factories
 from tests.database.frontend import flights, rows_checkpoint
@@ -84,6 +85,9 @@ READS = {
     "account-new": Role.ADMIN,
     "account-change": Role.ADMIN,
     "account-password-replace": Role.ADMIN,
+    "upload-list": Role.VIEWER,
+    "upload-page": Role.OPERATOR,
+    "upload-difference": Role.OPERATOR,
     "secret-list": Role.VIEWER,
     "secret-new": Role.OPERATOR,
     "secret-replace": Role.OPERATOR,
@@ -193,6 +197,8 @@ PARAMETERS = {
     "audit-export": ("format", *_AUDIT),
     "job-audit": _AUDIT,
     "account-list": ("page",),
+    "upload-list": ("file_name", "uploaded_by", "used", "cursor", "page_size", "ordering"),
+    "upload-difference": ("from",),
     "secret-list": ("page",),
     "alert-list": (
         *("state", "severity", "rule", "job", "fired_after", "fired_before"),
@@ -343,6 +349,8 @@ NAMES = [str(pattern.name) for pattern in patterns()]
 def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
     """A job that has something on every page."""
     settings.WEIR_DRIVERS = tmp_path / "drivers"
+    settings.WEIR_UPLOADS = tmp_path / "uploads"
+    uploads.store(None, "a.py", [b"print(1)"])
     created = flights.running()
     rows_checkpoint.keep_in(created, tmp_path / "checkpoints")
     savepoints.request_checkpoint(None, created.pk)
@@ -373,6 +381,7 @@ def addresses(name: str, job: Job) -> list[str]:
         "secret": STORED,
         "user_id": User.objects.get(username=OWNER).pk,
         "token_id": Token.objects.get(user__username=OWNER).pk,
+        "digest": Artifact.objects.get().pk,
         "kind": "checkpoint_duration" if name.startswith("rule") else "webhook",
         "alert_id": Alert.objects.get().pk,
         "rule_id": Rule.objects.get(name__startswith="rule-").pk,
