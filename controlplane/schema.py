@@ -17,7 +17,7 @@ from controlplane import schema_examples, schema_words
 from controlplane.base import problems
 from controlplane.base.converters import JobId
 from controlplane.base.views import OneView
-from weir.config import CheckpointingMode
+from weir.config import CheckpointingMode, RestartStrategyKind
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Switch
@@ -27,6 +27,7 @@ from weir.protocol.operations import Phase
 CHECKPOINT_KINDS = [member.value for member in CheckpointKind]
 CHECKPOINT_STATUSES = [member.value for member in CheckpointStatus]
 CHECKPOINTING_MODES = [member.value for member in CheckpointingMode]
+RESTART_STRATEGY_KINDS = [member.value for member in RestartStrategyKind]
 FAILURE_REASONS = [member.value for member in FailureReason]
 SAVEPOINT_KINDS = [kind for kind in CHECKPOINT_KINDS if kind != CheckpointKind.CHECKPOINT]
 JOB_STATUSES = [member.value for member in JobStatus]

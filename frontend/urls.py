@@ -18,6 +18,7 @@ from frontend.retention import views as retention_pages
 from frontend.savepoints import views as savepoint_pages
 from frontend.secrets import views as secret_pages
 from frontend.submit import views as submit_pages
+from frontend.uploads import views as upload_pages
 
 _JOB = pages.OF_JOB
 
@@ -61,6 +62,7 @@ urlpatterns = [
     *account_views.urlpatterns,
     *list_views.urlpatterns,
     *secret_pages.urlpatterns,
+    *upload_pages.urlpatterns,
     *retention_pages.urlpatterns,
     *alert_views.urlpatterns,
     *rule_views.urlpatterns,

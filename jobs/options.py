@@ -7,11 +7,15 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from weir.bounds import NUMBER_MAX
 from weir.config import (
     SECRET_NAME_RULE,
+    SETTINGS_OF_STRATEGY,
     CheckpointConfig,
     CheckpointingMode,
     JobConfig,
+    RestartConfig,
+    RestartStrategyKind,
     is_secret_name,
 )
 from weir.errors import WeirError
@@ -19,6 +23,8 @@ from weir.errors import WeirError
 PARAMETERS_BYTES_MAX = 64 << 10
 RESTORE_LENGTH_MAX = 1_000
 SECRETS_MAX = 32
+FACTOR_MAX = 1_000_000  # As wide as weir.bounds.Factor.
+_FACTORS = ("backoff_multiplier", "jitter")
 
 
 def check_options(
@@ -46,8 +52,8 @@ def check_options(
 
 
 def _whole(value: Any) -> int:
-    if type(value) is not int or value > 2**31 - 1:
-        raise ValueError(f"Give a whole number of at most {2**31 - 1}.")
+    if type(value) is not int or value > NUMBER_MAX:
+        raise ValueError(f"Give a whole number of at most {NUMBER_MAX}.")
     return value
 
 
@@ -60,6 +66,43 @@ def _parallelism(value: Any) -> int:
 def _interval(value: Any) -> int:
     CheckpointConfig(interval_ms=_whole(value))
     return int(value)
+
+
+def _timeout(value: Any) -> int:
+    CheckpointConfig(timeout_ms=_whole(value))
+    return int(value)
+
+
+def _min_pause(value: Any) -> int:
+    CheckpointConfig(min_pause_ms=_whole(value))
+    return int(value)
+
+
+def _retained(value: Any) -> int:
+    CheckpointConfig(retained_max=_whole(value))
+    return int(value)
+
+
+def _restart(value: Any) -> dict[str, Any]:
+    """A strategy by its kind, with some of the settings that it uses."""
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if type(kind) is not str or kind not in set(RestartStrategyKind):
+        raise ValueError(f"Give an object whose kind is one of {', '.join(RestartStrategyKind)}.")
+    used = SETTINGS_OF_STRATEGY[RestartStrategyKind(kind)]
+    restart = {name: given for name, given in value.items() if given is not None}
+    for name, given in restart.items():
+        if name == "kind":
+            continue
+        if name not in used:
+            takes = f"it takes {', '.join(used)}" if used else "it takes no settings"
+            raise ValueError(f"The strategy {kind} has no {name}; {takes}.")
+        if name in _FACTORS:
+            if type(given) not in (int, float) or not 0 <= given <= FACTOR_MAX:
+                raise ValueError(f"Give {name} as a number from 0 to {FACTOR_MAX}.")
+        elif type(given) is not int or not 0 <= given <= NUMBER_MAX:
+            raise ValueError(f"Give {name} as a whole number from 0 to {NUMBER_MAX}.")
+    RestartConfig(**restart)
+    return restart
 
 
 def _mode(value: Any) -> str:
@@ -136,6 +179,10 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "parallelism": _parallelism,
     "interval_ms": _interval,
     "mode": _mode,
+    "timeout_ms": _timeout,
+    "min_pause_ms": _min_pause,
+    "retained_max": _retained,
+    "restart": _restart,
     "restore": _restore,
     "claims": _flag,
     "parameters": _parameters,

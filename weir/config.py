@@ -112,6 +112,21 @@ class RestartStrategyKind(StrEnum):
     EXPONENTIAL_DELAY = "exponential_delay"
 
 
+# The settings that each strategy uses, by their names in RestartConfig.
+SETTINGS_OF_STRATEGY: Mapping[RestartStrategyKind, tuple[str, ...]] = {
+    RestartStrategyKind.NONE: (),
+    RestartStrategyKind.FIXED_DELAY: ("attempts_max", "delay_ms"),
+    RestartStrategyKind.FAILURE_RATE: ("failures_max", "failure_interval_ms", "delay_ms"),
+    RestartStrategyKind.EXPONENTIAL_DELAY: (
+        "initial_backoff_ms",
+        "max_backoff_ms",
+        "backoff_multiplier",
+        "reset_after_ms",
+        "jitter",
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartConfig:
     """Settings of restarts: how often and how soon a failed job is restarted.

@@ -327,6 +327,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "Phase": "controlplane.schema.PHASES",
         "PipelineKind": "jobs.models.PipelineKind",
         "PreviewKind": "controlplane.schema.PREVIEW_KINDS",
+        "RestartStrategyKind": "controlplane.schema.RESTART_STRATEGY_KINDS",
         "Role": "controlplane.accounts.models.Role",
         "RuleKind": "controlplane.alerts.models.RULE_KINDS",
         "RuleState": "controlplane.alerts.api.serializers.RULE_STATES",

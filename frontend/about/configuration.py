@@ -17,6 +17,7 @@ from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NETWORK, R
 from jobs import redaction
 from jobs.models import Driver, Job, Operator, PipelineKind
 from weir.config import (
+    SETTINGS_OF_STRATEGY,
     ChannelConfig,
     CheckpointConfig,
     JobConfig,
@@ -56,6 +57,7 @@ class Setting:
     source: Source = Source.FACT
     name: str = ""  # As the API and the pipeline's code have it.
     at: datetime | None = None  # Set where the value is a point in time.
+    digest: str = ""  # Of the upload that it names.
 
     @property
     def source_help(self) -> str:
@@ -73,22 +75,12 @@ class Group:
     says: str = ""  # A sentence about the whole group, or why it is empty.
 
 
-# The settings that a restart strategy uses.
-_OF_STRATEGY: Mapping[RestartStrategyKind, tuple[str, ...]] = {
-    RestartStrategyKind.NONE: (),
-    RestartStrategyKind.FIXED_DELAY: ("attempts_max", "delay_ms"),
-    RestartStrategyKind.FAILURE_RATE: ("failures_max", "failure_interval_ms", "delay_ms"),
-    RestartStrategyKind.EXPONENTIAL_DELAY: (
-        "initial_backoff_ms",
-        "max_backoff_ms",
-        "backoff_multiplier",
-        "reset_after_ms",
-        "jitter",
-    ),
-}
 # The settings that a submission can override; its options have the settings' names.
 _SUBMITTABLE = frozenset(
-    {"interval_ms", "mode", "parallelism", "allow_non_restored_state", "allow_pickled_state"}
+    {
+        *("interval_ms", "mode", "timeout_ms", "min_pause_ms", "retained_max"),
+        *("parallelism", "allow_non_restored_state", "allow_pickled_state"),
+    }
 )
 
 
@@ -148,7 +140,11 @@ def _pipeline(job: Job) -> Iterator[Setting]:
     yield Setting("Runs", job.pipeline_target, what, name="pipeline.target")
     if job.artifact_id is not None:
         yield Setting(
-            "Digest", job.artifact_id, "SHA-256 of the script’s content.", name="pipeline.upload"
+            "Digest",
+            job.artifact_id,
+            "SHA-256 of the script’s content.",
+            name="pipeline.upload",
+            digest=job.artifact_id,
         )
     if job.planned_name:
         yield Setting(JOB["name"].label, job.planned_name, JOB["name"].help, name="planned_name")
@@ -195,15 +191,21 @@ def _settled(
     values: Mapping[str, Any] | None,
     *,
     without: str = "",
+    given: Mapping[str, Any] | None = None,
 ) -> list[Setting]:
-    """The settings of a config; before the pipeline has built its graph, the submitted ones."""
+    """The settings of a config; before the pipeline has built its graph, the submitted ones.
+
+    Args:
+        given: The submitted ones; default: those among the job's options.
+    """
+    given = job.options if given is None else given
     defaults = config()
     known = {field.name for field in fields(config)}
     settings = []
     for name, said in words.items():
         if name == without or name not in known:
             continue
-        submitted = job.options.get(name) if name in _SUBMITTABLE else None
+        submitted = given.get(name) if name in _SUBMITTABLE or given is not job.options else None
         if values is None or name not in values:
             if submitted is not None:
                 settings.append(_setting(name, said, submitted, Source.SUBMITTED))
@@ -224,11 +226,13 @@ def _setting(name: str, words: Words, value: Any, source: Source) -> Setting:
 
 def _restart(job: Job) -> Iterator[Setting]:
     """The strategy with the settings that it uses; the others have no effect on this job."""
-    if not job.restart_config:
+    given = job.options.get("restart") or {}
+    chosen = (job.restart_config or given).get("kind")
+    if not (job.restart_config or given):
         return
-    chosen = job.restart_config.get("kind")
     if chosen is not None:
-        kind, source = RestartStrategyKind(chosen), Source.PIPELINE
+        kind = RestartStrategyKind(chosen)
+        source = Source.SUBMITTED if chosen == given.get("kind") else Source.PIPELINE
     else:
         is_on = bool((job.checkpoint_config or {}).get("interval_ms"))
         kind = RestartStrategyKind.EXPONENTIAL_DELAY if is_on else RestartStrategyKind.NONE
@@ -240,8 +244,8 @@ def _restart(job: Job) -> Iterator[Setting]:
     )
     words = RESTART["kind"]
     yield Setting(words.label, words.write(kind.value), words.help + why, source, "kind")
-    wanted = {name: RESTART[name] for name in _OF_STRATEGY[kind]}
-    yield from _settled(job, wanted, RestartConfig, job.restart_config)
+    wanted = {name: RESTART[name] for name in SETTINGS_OF_STRATEGY[kind]}
+    yield from _settled(job, wanted, RestartConfig, job.restart_config, given=given)
 
 
 def _recovery_target(job: Job) -> Setting:

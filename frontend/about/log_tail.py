@@ -14,19 +14,17 @@ from weir.untrusted_files import first_kept, read
 
 PART_BYTES = 64 << 10
 LINE_BYTES_MAX = 32 << 10  # An unfinished line that is longer is shown in pieces.
-LINE_CHARACTERS_MAX = 4_000  # The rest of a longer line is in the download only.
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_BAD = re.compile(r"\b(ERROR|FATAL|CRITICAL)\b|^Traceback \(|^\w+(\.\w+)*(Error|Exception)\b")
-_WARN = re.compile(r"\bWARN(ING)?\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as a page shows it."""
+    """One line as a terminal would show it. Units: bytes from the log's beginning."""
 
     text: str
-    tone: str = ""  # bad, warn, or nothing.
+    offset: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,29 @@ def before(file: BinaryIO, end: int | None, length: int = PART_BYTES) -> Part:
     Raises:
         OSError: The log cannot be read.
     """
+    return block_before(file, end, length).part()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a log as bytes, and what follows the last line break."""
+
+    data: bytes
+    offset: int
+    size: int  # The length of the log.
+    begin: int  # Where the kept part of the log begins.
+
+    def part(self) -> Part:
+        """The block's lines."""
+        return replace(_part(self.data, self.offset, self.size), begin=self.begin)
+
+
+def block_before(file: BinaryIO, end: int | None, length: int) -> Block:
+    """The block of the last lines before an offset; None: before the end of the log.
+
+    Raises:
+        OSError: The log cannot be read.
+    """
     size, begin = os.fstat(file.fileno()).st_size, first_kept(file)
     stop = max(begin, size if end is None else min(end, size))
     start = max(begin, stop - length)
@@ -87,7 +108,7 @@ def before(file: BinaryIO, end: int | None, length: int = PART_BYTES) -> Part:
         is_first = start == begin
         start, data = start + first + 1, data[first + 1 :]
         begin = start if is_first else begin  # The rest of a line whose beginning is gone.
-    return replace(_part(data, start, size), begin=begin)
+    return Block(data, start, size, begin)
 
 
 def after(file: BinaryIO, offset: int, length: int = PART_BYTES) -> Part:
@@ -112,10 +133,13 @@ def _part(data: bytes, offset: int, size: int) -> Part:
     if not line_break and (not is_end or len(data) > LINE_BYTES_MAX):
         whole, rest = data, b""  # A piece of a line that is longer than a part.
     next_offset = offset + len(whole) + len(line_break)
-    texts = whole.split(b"\n") if whole or line_break else []
+    lines, at = [], offset
+    for text in whole.split(b"\n") if whole or line_break else []:
+        lines.append(Line(as_text(text), at, min(at + len(text) + 1, next_offset)))
+        at += len(text) + 1
     return Part(
-        lines=[as_line(text) for text in texts],
-        unfinished=as_line(rest).text if is_end else "",
+        lines=lines,
+        unfinished=as_text(rest) if is_end else "",
         offset=offset,
         next_offset=next_offset,
         end=offset + len(data) if is_end else next_offset,
@@ -123,12 +147,12 @@ def _part(data: bytes, offset: int, size: int) -> Part:
     )
 
 
-def as_line(data: bytes) -> Line:
-    """A line as a terminal would show it: without colours, ``LINE_CHARACTERS_MAX`` at most."""
-    text = _ANSI.sub("", data.decode(errors="replace")).rstrip("\r").rpartition("\r")[2]
-    text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    tone = "bad" if _BAD.search(text) else "warn" if _WARN.search(text) else ""
-    if len(text) > LINE_CHARACTERS_MAX:
-        more = len(text) - LINE_CHARACTERS_MAX
-        text = f"{text[:LINE_CHARACTERS_MAX]}… ({more:,} more characters in the download)"
-    return Line(text, tone)
+def as_text(data: bytes) -> str:
+    """A line as a terminal would show it, without colours."""
+    text = without_colours(data.decode(errors="replace")).rstrip("\r").rpartition("\r")[2]
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def without_colours(text: str) -> str:
+    """The text without a terminal's escape sequences."""
+    return _ANSI.sub("", text) if "\x1b" in text else text

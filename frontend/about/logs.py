@@ -1,16 +1,19 @@
 """The page of driver logs: for operators, because a log holds all that the pipeline printed."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import path, reverse
 
 from controlplane.accounts.models import Role
 from controlplane.base.errors import existing
-from controlplane.base.formatting import size
-from frontend.about import log_tail
-from frontend.about.log_tail import LastBytes, Part
+from controlplane.base.formatting import iso, size
+from frontend.about import log_search
+from frontend.about.log_entries import Entry, Wanted, cut
+from frontend.about.log_search import Shown
+from frontend.about.log_tail import LastBytes
 from frontend.base import pages, status
 from frontend.base.access import page_for
 from frontend.base.query_parameters import BIGINT_MAX, PAGE_MAX, whole_number
@@ -21,17 +24,28 @@ from weir.untrusted_files import UntrustedFileError
 
 DOWNLOAD_BYTES_MAX = 1 << 30  # User code can make its log seem exabytes long.
 DRIVERS_SHOWN = 50  # The newest; the page of an older one is reached by its number.
+WORDS_CHARACTERS_MAX = 200
+
+# Filters by their value in the address; a level lets through those of more weight as well.
+LEVELS: Mapping[str, str] = {
+    "": "All levels",
+    "info": "Info and above",
+    "warning": "Warnings and errors",
+    "error": "Errors",
+}
 
 
 @page_for(Role.OPERATOR)
 def logs(request: HttpRequest, job_id: str) -> HttpResponse:
     """The end of the newest driver's log; ``?driver=`` of another one, ``?end=`` the part before an
-    offset, ``?from=`` the part after one.
+    offset, ``?from=`` the part after one. ``?q=`` and ``?level=`` search from the end back.
     """
     job = pages.job_or_404(job_id)
     drivers = list(Driver.objects.filter(job=job).order_by("-number")[: DRIVERS_SHOWN + 1])
     chosen = _chosen(request, job, drivers)
-    part, why_not = _read(request, chosen) if chosen is not None else (None, "")
+    wanted = _wanted(request)
+    part, why_not = _read(request, chosen, wanted) if chosen is not None else (None, "")
+    given = {"level": wanted.level, "q": wanted.words}
     context = {
         "drivers": [_driver(driver, chosen) for driver in drivers[:DRIVERS_SHOWN]],
         "has_more_drivers": len(drivers) > DRIVERS_SHOWN,
@@ -39,7 +53,14 @@ def logs(request: HttpRequest, job_id: str) -> HttpResponse:
         "part": part,
         "why_not": why_not,
         "is_end": part is not None and not part.has_later,
-        "where": part and _where(part),
+        "entries": [_row(entry) for entry in part.entries] if part else [],
+        "unfinished": part and cut(part.unfinished),
+        "where": part and (_searched(part) if wanted else _where(part)),
+        "unsearched": part and size(part.offset - part.begin),
+        "wanted": wanted,
+        "filters": urlencode({name: value for name, value in given.items() if value}),
+        "levels": LEVELS.items(),
+        "is_following": "follow" in request.GET,
         "data_url": chosen and reverse("job-logs-data", args=[job.pk, chosen.number]),
         "download_url": chosen and reverse("job-logs-download", args=[job.pk, chosen.number]),
     }
@@ -48,18 +69,24 @@ def logs(request: HttpRequest, job_id: str) -> HttpResponse:
 
 @page_for(Role.OPERATOR)
 def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
-    """A driver's log from the offset ``?from=`` on, as JSON: whole lines, and the next offset."""
+    """A driver's log from the offset ``?from=`` on, as JSON: the entries that ``?q=`` and
+    ``?level=`` let through, and the next offset.
+    """
     driver = _driver_or_404(pages.job_or_404(job_id), number)
+    wanted = _wanted(request)
     try:
         with driver_files.open_log(driver) as log:
-            part = log_tail.after(log, _offset(request, "from") or 0)
+            part = log_search.after(log, _offset(request, "from") or 0, wanted)
     except OSError as error:
         return JsonResponse({"detail": _why_not(driver, error)}, status=404)
     newest = Driver.objects.filter(job=driver.job_id).order_by("-number").first()
     return JsonResponse(
         {
-            "lines": [asdict(line) for line in part.lines],
-            "unfinished": part.unfinished,
+            "entries": [
+                {**_row(entry), "matches": wanted.matches(entry)} for entry in part.entries
+            ],
+            "count": part.count,
+            "unfinished": cut(part.unfinished),
             "next": part.next_offset,
             "has_later": part.has_later,
             "is_rotated": part.is_rotated,
@@ -105,15 +132,39 @@ def _driver_or_404(job: Job, number: int) -> Driver:
     )
 
 
-def _read(request: HttpRequest, driver: Driver) -> tuple[Part | None, str]:
+def _read(request: HttpRequest, driver: Driver, wanted: Wanted) -> tuple[Shown | None, str]:
     """The part of the log that the address selects, or why there is none."""
     try:
         with driver_files.open_log(driver) as log:
+            if wanted:
+                return log_search.search(log, _offset(request, "end"), wanted), ""
             if (begin := _offset(request, "from")) is not None:
-                return log_tail.after(log, begin), ""
-            return log_tail.before(log, _offset(request, "end")), ""
+                return log_search.after(log, begin, wanted), ""
+            return log_search.before(log, _offset(request, "end")), ""
     except OSError as error:
         return None, _why_not(driver, error)
+
+
+def _wanted(request: HttpRequest) -> Wanted:
+    level = request.GET.get("level", "")
+    words = " ".join(request.GET.get("q", "").split())[:WORDS_CHARACTERS_MAX].replace("\0", "")
+    return Wanted(words, level if level in LEVELS else "")
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    """An entry as template and script have it."""
+    return {
+        "text": entry.text,
+        "tone": entry.tone,
+        "level": entry.level_text,
+        "at": iso(entry.at),
+        "clock": entry.clock,
+        "fields": entry.fields,
+        "more": entry.more,
+        "offset": entry.offset,
+        "end": entry.end,
+        "is_rest": entry.is_rest,
+    }
 
 
 def _offset(request: HttpRequest, name: str) -> int | None:
@@ -139,7 +190,18 @@ def _why_not(driver: Driver, error: OSError) -> str:
     )
 
 
-def _where(part: Part) -> str:
+def _searched(part: Shown) -> str:
+    """The range that a search has looked at, in words."""
+    lines = f"{len(part.entries):,} line{'' if len(part.entries) == 1 else 's'}"
+    if not part.has_earlier and not part.has_later:
+        return f"{lines} in the whole log, {size(part.size)}"
+    if not part.has_later:
+        return f"{lines} in the last {size(part.end - part.offset)} of {size(part.size)}"
+    searched = f"{lines} in {size(part.end - part.offset)} ending at {size(part.end)}"
+    return f"{searched} of {size(part.size)}"
+
+
+def _where(part: Shown) -> str:
     """The range of a part within the log, in words."""
     if part.size == 0:
         return "empty"

@@ -34,25 +34,30 @@ class Paged:
 class _Ordering:
     """The part of a view that ``CursorPagination`` reads: newest first, by one column."""
 
-    def __init__(self, column: str) -> None:
-        self.orderings: Mapping[str, tuple[str, ...]] = {column: (column, "id")}
+    def __init__(self, column: str, tie: str) -> None:
+        self.orderings: Mapping[str, tuple[str, ...]] = {column: (column, tie)}
         self.default_ordering = f"-{column}"
 
 
 def paged(
-    request: HttpRequest, rows: QuerySet[Any], filters: type[FilterSet], column: str
+    request: HttpRequest,
+    rows: QuerySet[Any],
+    filters: type[FilterSet],
+    column: str,
+    tie: str = "id",
 ) -> Paged:
     """The page that the request's query selects, newest first. One query.
 
     Args:
-        column: The time by which rows are sorted, and then by their ids.
+        column: The time by which rows are sorted.
+        tie: The unique column by which those of the same time are.
     """
     given = without_empty(request.GET)
     wanted = filters(data=given, queryset=rows)
     if not wanted.is_valid():
         said = {name: " ".join(errors) for name, errors in wanted.form.errors.items()}
         return Paged([], errors=said)
-    view = _Ordering(column)
+    view = _Ordering(column, tie)
     request.GET = given  # type: ignore[assignment]
     pages, is_lost = CursorPagination(), False
     try:

@@ -229,6 +229,7 @@ def show_operation(request: HttpRequest, job_id: str, operation_id: UUID) -> Htt
         if is_rollback and may(request.user, Role.OPERATOR)
         else None,
         "key": pages.new_key(),
+        "may_operate": pages.may_operate(request),
     }
     return render(request, "frontend/operation.html", context)
 

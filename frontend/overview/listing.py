@@ -16,20 +16,24 @@ from controlplane.base.formatting import (
     NOTHING,
     age,
     duration,
+    event_time,
     iso,
     milliseconds_between,
     moment,
     number,
     plural,
+    rough_duration,
     size,
 )
 from frontend.base import status
 from frontend.base.up_time import UpTime, first_ran, running_since
+from frontend.graph.state import rate
 from frontend.overview import queries, sparkline
 from frontend.overview.filters import Group, Wanted
-from frontend.overview.queries import BackPressure, Urgency
+from frontend.overview.queries import BackPressure, Load, Operators, Urgency
 from frontend.overview.sparkline import Point
 from jobs.models import Job
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.protocol.lifecycle import JobStatus
 
 if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
@@ -41,6 +45,8 @@ JOBS_PER_PAGE = 50
 # Completed and failed checkpoints that are searched for a run of failures.
 SETTLED_CONSIDERED = 3
 EVERYTHING = Wanted()
+LABELS_SHOWN = 4  # Of a job, the first by name.
+LABEL_CHARACTERS_MAX = 40
 # Thresholds of low and high back-pressure. Source: Flink.
 LOW_PERCENT, HIGH_PERCENT = 10, 50
 
@@ -78,8 +84,9 @@ def job_list(jobs: "Page[ListedJob]", wanted: Wanted = EVERYTHING) -> Json:
     completed = queries.completed_by_id([job.completed_id for job in rows if job.completed_id])
     failures = queries.failures_by_job(ids, rows[0].now) if rows else {}
     points = queries.recent_points(ids)
-    pressed = queries.back_pressure(running)
-    named = queries.names_of({job: one.chain for job, one in pressed.items()})
+    loads = queries.loads(running)
+    pressed = {job: queries.most_pressed(loads.get(job, {})) for job in running}
+    operators = queries.operators(running, {job: one.chain for job, one in pressed.items() if one})
     shown = {
         job.pk: _job(
             job,
@@ -89,7 +96,9 @@ def job_list(jobs: "Page[ListedJob]", wanted: Wanted = EVERYTHING) -> Json:
         )
         | {
             "spark": sparkline.draw(points.get(job.pk, [])),
-            "pressure": _pressure(pressed.get(job.pk), named.get(job.pk)),
+            "pressure": _pressure(pressed.get(job.pk), operators.get(job.pk)),
+            "load": _load(loads.get(job.pk, {}), operators.get(job.pk), job.now),
+            "labels": _labels(job, wanted),
             "spark_state": "some" if points.get(job.pk) else "none",
         }
         for job in rows
@@ -131,12 +140,61 @@ def _groups(wanted: Wanted) -> list[Json]:
 def _shown(jobs: "Page[ListedJob]", wanted: Wanted) -> str:
     """The number of filtered jobs, in words."""
     count = jobs.paginator.count
-    if not wanted.search:
-        return plural(count, "job")
-    return f"{plural(count, 'job')} with “{wanted.search}” in name or id"
+    terms = [f"“{wanted.search}” in name or id"] if wanted.search else []
+    if wanted.labels:
+        labels = " and ".join(f"“{label}”" for label in wanted.labels)
+        terms.append(f"the label{'s' if len(wanted.labels) > 1 else ''} {labels}")
+    counted = plural(count, "job")
+    return f"{counted} with {' and '.join(terms)}" if terms else counted
 
 
-def _pressure(measured: BackPressure | None, name: str | None) -> Json:
+def _labels(job: "ListedJob", wanted: Wanted) -> list[Json]:
+    """The first labels of a job, each with the address of those jobs that have it as well."""
+    texts = [f"{name}:{text}" for name, text in sorted(job.labels.items())]
+    shown = [
+        {
+            "text": _cut(text),
+            "title": f"Only jobs with the label {text}",
+            "url": reverse("job-list") + wanted.with_label(text).query(),
+        }
+        for text in texts[:LABELS_SHOWN]
+    ]
+    if more := texts[LABELS_SHOWN:]:
+        url = reverse("job-page", args=[job.pk])
+        shown.append({"text": f"+{len(more)}", "title": ", ".join(more), "url": url})
+    return shown
+
+
+def _cut(label: str) -> str:
+    is_long = len(label) > LABEL_CHARACTERS_MAX
+    return f"{label[:LABEL_CHARACTERS_MAX]}…" if is_long else label
+
+
+def _load(chains: Mapping[str, Load], operators: Operators | None, now: datetime) -> Json:
+    """The records that sources emit, and how far the lowest watermark is behind the clock."""
+    sources = operators.source_chains if operators else frozenset()
+    emitted = [
+        load.records_in
+        for chain, load in chains.items()
+        if chain in sources and load.records_in is not None
+    ]
+    watermarks = [load.watermark_ms for load in chains.values() if load.watermark_ms is not None]
+    lowest = min(watermarks, default=None)
+    has_lag = lowest is not None and MIN_WATERMARK_MS < lowest < MAX_WATERMARK_MS
+    lag_ms = max(0.0, now.timestamp() * 1_000 - lowest) if has_lag and lowest is not None else None
+    return {
+        "text": rate(sum(emitted)) if emitted else NOTHING,
+        "title": "Records that the sources emitted, each second of about the last two.",
+        "lag": "" if lag_ms is None else f"lag {rough_duration(lag_ms)}",
+        "lag_title": ""
+        if lag_ms is None
+        else f"Event time is so far behind the clock: the lowest watermark is {event_time(lowest)}."
+        " Old input that is processed again is as far behind as it is old.",
+        "state": "some" if emitted or lag_ms is not None else "none",
+    }
+
+
+def _pressure(measured: BackPressure | None, operators: Operators | None) -> Json:
     """The share of time that the most back-pressured operator waits; below 1 % is none."""
     if measured is None:
         title = "No recent measurement: the job is not running, or reports none yet."
@@ -147,7 +205,7 @@ def _pressure(measured: BackPressure | None, name: str | None) -> Json:
         title = "In the last seconds no subtask waited for subtasks downstream."
         said = {"text": "none", "operator": "", "tone": "good", "title": title}
         return said | {"state": "some"}
-    called = name or measured.chain
+    called = (operators.names.get(measured.chain) if operators else None) or measured.chain
     return {
         "text": f"{percent} %",
         "operator": called,
@@ -187,6 +245,7 @@ def _job(
         "url": reverse("job-page", args=[job.pk]),
         "status": status.of_job(job.status, is_planned=job.is_planned),
         "attention": status.of_conditions(list_conditions(facts)),
+        "parallelism": f"parallelism {job.parallelism}" if job.parallelism else "",
         "attempt": number(job.attempt_number),
         "attempt_state": "none" if job.attempt_number is None else "some",
         "uptime": {

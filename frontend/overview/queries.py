@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
+    BigIntegerField,
     Case,
     Count,
     DurationField,
@@ -18,10 +19,12 @@ from django.db.models import (
     IntegerChoices,
     IntegerField,
     Max,
+    Min,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
+    Sum,
     Value,
     When,
 )
@@ -32,6 +35,7 @@ from django.db.models.lookups import Exact, IsNull, LessThan
 from checkpoints.conditions import judge
 from checkpoints.models import Checkpoint
 from controlplane.base import clock
+from controlplane.base.filters import with_label
 from frontend.base.up_time import ended_up_time
 from frontend.overview.filters import STATUSES, Group, Wanted
 from frontend.overview.sparkline import SHOWN, Point
@@ -85,6 +89,7 @@ class ListColumns(TypedDict):
     attempt_ended_at: datetime | None
     ended_up_time: timedelta | None
     completed_id: int | None
+    parallelism: str | None
     recovered: int
     urgency: int
 
@@ -107,6 +112,8 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[J
             attempt_ended_at=_newest(Attempt, "ended_at"),
             ended_up_time=ended_up_time(),
             completed_id=_completed("id"),
+            # Of the newest graph; before there is one, as submitted.
+            parallelism=Coalesce(KT("settings__parallelism"), KT("options__parallelism")),
         )
         .annotate(recovered=_recoveries())
         .annotate(urgency=_urgency(silent_after))
@@ -119,7 +126,7 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[J
             rows = rows.filter(urgency__lte=Urgency.WARN)
         case group:
             rows = rows.filter(status__in=STATUSES[group])
-    return _searched(rows, wanted.search)
+    return _searched(rows, wanted)
 
 
 def _newest(model: Any, field: str) -> Subquery:
@@ -194,7 +201,7 @@ def _urgency(silent_after: timedelta) -> Case:
 def counts(wanted: Wanted) -> dict[Group, int]:
     """The number of searched jobs by group, without ``ATTENTION``."""
     listed = Q(archived_at=None)
-    total = _searched(Job.objects.order_by(), wanted.search).aggregate(
+    total = _searched(Job.objects.order_by(), wanted).aggregate(
         **{
             group.value: Count("pk", filter=listed & Q(status__in=statuses))
             for group, statuses in STATUSES.items()
@@ -210,10 +217,12 @@ def attention_count(wanted: Wanted, silent_after: timedelta) -> int:
     return jobs(wanted.in_group(Group.ATTENTION), silent_after).count()
 
 
-def _searched(rows: QuerySet[SomeJob], search: str) -> QuerySet[SomeJob]:
-    if not search:
-        return rows
-    return rows.filter(Q(name__icontains=search) | Q(pk__icontains=search))
+def _searched(rows: QuerySet[SomeJob], wanted: Wanted) -> QuerySet[SomeJob]:
+    if wanted.search:
+        rows = rows.filter(Q(name__icontains=wanted.search) | Q(pk__icontains=wanted.search))
+    for label in wanted.labels:
+        rows = with_label(rows, "label", label)
+    return rows
 
 
 def completed_by_id(ids: Sequence[int]) -> Mapping[int, Checkpoint]:
@@ -260,25 +269,69 @@ class BackPressure:
     share: float  # Of about the last two seconds, in its slowest subtask: 0 to 1.
 
 
-def back_pressure(job_ids: Sequence[str]) -> dict[str, BackPressure]:
-    """The most back-pressured chain of each job; jobs that measured none are left out."""
-    share = Max(Cast(KT("rates__back_pressured"), FloatField()))
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The last measurements of a chain's running subtasks."""
+
+    back_pressured: float | None  # Of its slowest subtask: 0 to 1.
+    records_in: float | None  # A second, of all its subtasks; a source's: emitted.
+    watermark_ms: int | None  # The lowest.
+
+
+def loads(job_ids: Sequence[str]) -> dict[str, dict[str, Load]]:
+    """The load of each job's chains, by job and by the uid of the chain's head."""
     rows = (
         Subtask.objects.filter(job__in=job_ids, status=SubtaskStatus.RUNNING)
         .order_by()
         .values_list("job", "chain")
-        .annotate(share=share)
+        .annotate(
+            back_pressured=Max(Cast(KT("rates__back_pressured"), FloatField())),
+            records_in=Sum(Cast(KT("rates__records_in_per_s"), FloatField())),
+            watermark_ms=Min(Cast(KT("metrics__watermark_ms"), BigIntegerField())),
+        )
     )
-    highest: dict[str, BackPressure] = {}
-    for job, chain, most in rows:
-        if most is not None and (job not in highest or most > highest[job].share):
-            highest[job] = BackPressure(chain, most)
-    return highest
+    by_job: dict[str, dict[str, Load]] = {}
+    for job, chain, *measured in rows:
+        by_job.setdefault(job, {})[chain] = Load(*measured)
+    return by_job
 
 
-def names_of(chains: Mapping[str, str]) -> dict[str, str]:
-    """The operator's name for one uid of each job."""
-    rows = Operator.objects.filter(job__in=chains, uid__in=set(chains.values())).order_by()
-    return {
-        job: name for job, uid, name in rows.values_list("job", "uid", "name") if chains[job] == uid
-    }
+def most_pressed(chains: Mapping[str, Load]) -> BackPressure | None:
+    """The most back-pressured chain of a job; None: none has measured it."""
+    measured = [
+        BackPressure(chain, load.back_pressured)
+        for chain, load in chains.items()
+        if load.back_pressured is not None
+    ]
+    return max(measured, key=lambda one: one.share, default=None)
+
+
+def back_pressure(job_ids: Sequence[str]) -> dict[str, BackPressure]:
+    """The most back-pressured chain of each job; jobs that measured none are left out."""
+    pressed = {job: most_pressed(chains) for job, chains in loads(job_ids).items()}
+    return {job: one for job, one in pressed.items() if one is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Of a job's operators, what the overview shows beside their load."""
+
+    names: Mapping[str, str]  # By uid, of the wanted ones and of sources.
+    source_chains: frozenset[str]
+
+
+def operators(job_ids: Sequence[str], uids: Mapping[str, str]) -> dict[str, Operators]:
+    """The sources of each job, and the operator of one uid."""
+    rows = (
+        Operator.objects.filter(job__in=job_ids)
+        .filter(Q(is_source=True) | Q(uid__in=set(uids.values())))
+        .order_by()
+        .values_list("job", "uid", "name", "chain", "is_source")
+    )
+    names: dict[str, dict[str, str]] = {job: {} for job in job_ids}
+    sources: dict[str, set[str]] = {job: set() for job in job_ids}
+    for job, uid, name, chain, is_source in rows:
+        names[job][uid] = name
+        if is_source:
+            sources[job].add(chain)
+    return {job: Operators(names[job], frozenset(sources[job])) for job in job_ids}

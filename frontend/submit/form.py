@@ -17,8 +17,14 @@ from frontend.base.forms import choice_field
 from frontend.operations.forms import NamesField, RecoveryTargetField, TextsField
 from frontend.submit.choices import Choice
 from jobs.models import PipelineKind
-from jobs.options import SECRETS_MAX
-from weir.config import SECRET_NAME_LENGTH_MAX, CheckpointingMode
+from jobs.options import FACTOR_MAX, SECRETS_MAX
+from weir.bounds import NUMBER_MAX
+from weir.config import (
+    SECRET_NAME_LENGTH_MAX,
+    SETTINGS_OF_STRATEGY,
+    CheckpointingMode,
+    RestartStrategyKind,
+)
 
 # Fields by their names in the API's body, where these differ.
 _FIELDS = {
@@ -36,6 +42,7 @@ _FIELD_OF_KIND = {
 _FLAGS = ("claims", "allow_non_restored_state", "allow_pickled_state")
 _PLAIN = (
     *("parallelism", "checkpoint_interval_ms", "mode", "recovery_target_s", "restore"),
+    *("checkpoint_timeout_ms", "checkpoint_min_pause_ms", "retained_checkpoints"),
     *("spark_master", "storage"),
 )
 _TEXTS = ("labels", "parameters", "secrets", "spark_conf")
@@ -57,6 +64,47 @@ MODES = (
         "stop the world: exactly once, and the pipeline pauses until the checkpoint is written",
     ),
 )
+STRATEGIES = (
+    ("", "as set in the pipeline"),
+    (RestartStrategyKind.NONE.value, "none: a failed job is not restarted"),
+    (RestartStrategyKind.FIXED_DELAY.value, "fixed delay: a number of restarts"),
+    (
+        RestartStrategyKind.FAILURE_RATE.value,
+        "failure rate: until failures come too fast",
+    ),
+    (
+        RestartStrategyKind.EXPONENTIAL_DELAY.value,
+        "exponential delay: always, and after a longer delay each time",
+    ),
+)
+_RESTART = "restart_"  # Begins the names of fields of the restart strategy.
+
+
+def _milliseconds(label: str, said: str, least: int = 0) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=f"{label} (ms)",
+        required=False,
+        min_value=least,
+        max_value=NUMBER_MAX,
+        help_text=said,
+    )
+
+
+def _number(label: str, said: str, least: int = 0) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label, required=False, min_value=least, max_value=NUMBER_MAX, help_text=said
+    )
+
+
+def _factor(label: str, said: str, least: int, most: int) -> forms.FloatField:
+    return forms.FloatField(
+        label=label,
+        required=False,
+        min_value=least,
+        max_value=most,
+        help_text=said,
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
 
 
 class SubmitForm(forms.Form):
@@ -115,6 +163,35 @@ class SubmitForm(forms.Form):
         help_text="From trigger to trigger: 10000 is 10 s. Left empty: as set in the pipeline.",
     )
     mode = forms.ChoiceField(label="Checkpointing mode", required=False, choices=MODES)
+    checkpoint_timeout_ms = _milliseconds(
+        "Checkpoint timeout", "A checkpoint that is not complete by then is aborted.", 10
+    )
+    checkpoint_min_pause_ms = _milliseconds(
+        "Minimum pause", "From the end of a checkpoint to the next trigger."
+    )
+    retained_checkpoints = _number(
+        "Retained checkpoints", "The newest completed ones; older ones are deleted.", 1
+    )
+    restart_kind = forms.ChoiceField(label="Restart strategy", required=False, choices=STRATEGIES)
+    restart_attempts_max = _number("Restarts", "The next failure ends the job.")
+    restart_failures_max = _number(
+        "Failures", "With more failures within the failure interval the job fails."
+    )
+    restart_failure_interval_ms = _milliseconds("Failure interval", "Failures count within it.")
+    restart_delay_ms = _milliseconds("Delay", "From a failure to the restart.")
+    restart_initial_backoff_ms = _milliseconds(
+        "First delay", "Before the second restart; the first one is immediate."
+    )
+    restart_max_backoff_ms = _milliseconds("Longest delay", "The delay does not grow beyond this.")
+    restart_backoff_multiplier = _factor(
+        "Growth", "Each delay is the one before times this factor.", 1, FACTOR_MAX
+    )
+    restart_reset_after_ms = _milliseconds(
+        "Reset after", "After this time without failure the delay starts over."
+    )
+    restart_jitter = _factor(
+        "Jitter", "A delay is made longer or shorter by up to this share, such as 0.1.", 0, 1
+    )
     recovery_target_s = RecoveryTargetField(
         help_text="The longest time from a failure until all subtasks run again; rules on slow "
         "recoveries judge the job by it. Left empty: by their own limits."
@@ -201,7 +278,28 @@ class SubmitForm(forms.Form):
         body |= {name: given[name] for name in _PLAIN if given.get(name) not in (None, "")}
         body |= {name: given[name] for name in _TEXTS if given.get(name)}
         body |= {name: True for name in _FLAGS if given.get(name)}
+        if restart := self._restart():
+            body["restart"] = restart
         return body
+
+    def _restart(self) -> dict[str, Any]:
+        """The chosen strategy with its own fields: a browser sends those of the others as well."""
+        kind = self.cleaned_data.get("restart_kind")
+        if not kind:
+            return {}
+        used = SETTINGS_OF_STRATEGY[RestartStrategyKind(kind)]
+        values = {name: self.cleaned_data.get(_RESTART + name) for name in used}
+        return {"kind": kind} | {name: v for name, v in values.items() if v is not None}
+
+    @property
+    def restart_fields(self) -> list[tuple[str, forms.BoundField]]:
+        """Each setting of a restart strategy, behind the strategies that use it."""
+        of: dict[str, list[str]] = {}
+        for kind, names in SETTINGS_OF_STRATEGY.items():
+            for name in names:
+                of.setdefault(name, []).append(kind.value)
+        fields = (name for name in self.fields if name.removeprefix(_RESTART) in of)
+        return [(" ".join(of[name.removeprefix(_RESTART)]), self[name]) for name in fields]
 
     def _pipeline(self) -> dict[str, Any]:
         kind = self.cleaned_data.get("kind", "")
@@ -225,7 +323,10 @@ class SubmitForm(forms.Form):
     def refuse(self, errors: Mapping[str, Any]) -> None:
         """Put the API's errors about its body beside the fields."""
         for name, problem in flattened(errors):
-            field = _FIELDS.get(name, name.partition(".")[0])
+            outer, _, inner = name.partition(".")
+            if outer == "restart":
+                outer = _RESTART + (inner or "kind")
+            field = _FIELDS.get(name, outer)
             self.add_error(field if field in self.fields else None, problem)
 
     @property

@@ -9,9 +9,15 @@ from controlplane.base.serializers import RequestSerializer
 from jobs.api.parameters import ParametersField
 from jobs.api.serializers import RECOVERY_TARGET
 from jobs.models import RECOVERY_TARGET_S_MAX, RECOVERY_TARGET_S_MIN, PipelineKind
-from jobs.options import SECRETS_MAX
+from jobs.options import FACTOR_MAX, SECRETS_MAX
 from jobs.submissions import check_recovery_target
-from weir.config import SECRET_NAME_LENGTH_MAX, CheckpointingMode
+from weir.bounds import NUMBER_MAX
+from weir.config import (
+    SECRET_NAME_LENGTH_MAX,
+    SETTINGS_OF_STRATEGY,
+    CheckpointingMode,
+    RestartStrategyKind,
+)
 
 
 class UploadChangeRequest(RequestSerializer):
@@ -113,6 +119,51 @@ class JobChangeRequest(RequestSerializer):
     )
 
 
+def _number(said: str) -> serializers.IntegerField:
+    return serializers.IntegerField(
+        required=False, min_value=0, max_value=NUMBER_MAX, help_text=said
+    )
+
+
+class RestartRequest(RequestSerializer):
+    """The restart strategy of a failed job: `kind`, and settings of that kind."""
+
+    kind = serializers.ChoiceField([kind.value for kind in RestartStrategyKind])
+    attempts_max = _number("`fixed_delay`: the number of restarts; the next failure ends the job.")
+    delay_ms = _number("`fixed_delay`, `failure_rate`: from a failure to the restart.")
+    failures_max = _number("`failure_rate`: with more failures within the interval the job fails.")
+    failure_interval_ms = _number("`failure_rate`: the interval within which failures count.")
+    initial_backoff_ms = _number(
+        "`exponential_delay`: before the second restart; the first one is immediate."
+    )
+    max_backoff_ms = _number("`exponential_delay`: the delay does not grow beyond this.")
+    backoff_multiplier = serializers.FloatField(
+        required=False,
+        min_value=1,
+        max_value=FACTOR_MAX,
+        help_text="`exponential_delay`: each delay is the one before times this factor.",
+    )
+    reset_after_ms = _number(
+        "`exponential_delay`: after this time without failure the delay starts over."
+    )
+    jitter = serializers.FloatField(
+        required=False,
+        min_value=0,
+        max_value=1,
+        help_text="`exponential_delay`: a delay is made longer or shorter by up to this share.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Check that the strategy uses each setting."""
+        kind = attrs["kind"]
+        used = SETTINGS_OF_STRATEGY[RestartStrategyKind(kind)]
+        if others := sorted(set(attrs) - {"kind", *used}):
+            raise serializers.ValidationError(
+                {name: [f"The strategy {kind} has no such setting."] for name in others}
+            )
+        return attrs
+
+
 class SubmissionRequest(RequestSerializer):
     """A job to run. The pipeline or the server decides the fields that are left out."""
 
@@ -121,6 +172,27 @@ class SubmissionRequest(RequestSerializer):
     parallelism = serializers.IntegerField(required=False, min_value=1, max_value=32_768)
     checkpoint_interval_ms = serializers.IntegerField(
         required=False, min_value=10, max_value=2**31 - 1
+    )
+    checkpoint_timeout_ms = serializers.IntegerField(
+        required=False,
+        min_value=10,
+        max_value=NUMBER_MAX,
+        help_text="A checkpoint that is not complete after this time is aborted.",
+    )
+    checkpoint_min_pause_ms = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=NUMBER_MAX,
+        help_text="The least time between the end of a checkpoint and the next trigger.",
+    )
+    retained_checkpoints = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=NUMBER_MAX,
+        help_text="The number of completed checkpoints that are retained.",
+    )
+    restart = RestartRequest(
+        required=False, help_text="The restart strategy, in place of the pipeline's."
     )
     mode = serializers.ChoiceField([mode.value for mode in CheckpointingMode], required=False)
     parameters = ParametersField(

@@ -33,6 +33,10 @@ OPERATOR_CONF = frozenset(
 _OPTIONS = {  # Name in the body -> name in weir's ExecutionOptions.
     "parallelism": "parallelism",
     "checkpoint_interval_ms": "interval_ms",
+    "checkpoint_timeout_ms": "timeout_ms",
+    "checkpoint_min_pause_ms": "min_pause_ms",
+    "retained_checkpoints": "retained_max",
+    "restart": "restart",
     "mode": "mode",
     "parameters": "parameters",
     "secrets": "secrets",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from django.test import override_settings
+
 from checkpoints.operations import savepoints
 from controlplane.accounts.models import Role, User
 from controlplane.alerts import defaults
@@ -20,10 +22,13 @@ from controlplane.base import clock
 from controlplane.deliveries.models import Delivery, Endpoint
 from controlplane.secrets import services as secrets
 from frontend.confirm.views import QUESTIONS
-from jobs.models import Job, Operation, Subtask
+from frontend.models import SavedFilter
+from jobs import uploads
+from jobs.models import Artifact, Job, Operation, Subtask
 from tests import factories
 from tests.database.frontend import documents, flights, rows_recovery
 from weir.config import CheckpointConfig
+from weir.examples import flights as example
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.operations import Before, OperationKind, OperationState, Phase
 from weir.protocol.wire import to_wire
@@ -84,17 +89,37 @@ EMPTY_OVERVIEW = Shown("overview-empty", "/jobs/")
 LOGIN = Shown("login", "/login/")
 
 
-def seeded(directory: Path, by: User) -> list[Shown]:
+# As driver, Spark and pipeline write it.
+LOG = """weir: the pipeline is flights
+26/03/01 10:20:30 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform
+{"at": "2026-03-01T10:20:31.405+00:00", "level": "info", "logger": "weir.jobmaster.job_master", \
+"message": "attempt 1 runs on 2 slots", "job": "flights", "driver": 1}
+{"at": "2026-03-01T10:24:02.117+00:00", "level": "error", "logger": "weir.jobmaster.job_master", \
+"message": "attempt 1 failed: slot 1 is gone", "job": "flights", "driver": 1, "traceback": \
+"Traceback (most recent call last):\\n  File \\"job_master.py\\", line 7, in step\\nSlotLost: 1"}
+26/03/01 10:24:03 ERROR Executor: Exception in task 1.0 in stage 0.0 (TID 1)
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:120)
+{"at": "2026-03-01T10:24:05.008+00:00", "level": "warning", "logger": "weir.spark.slot", \
+"message": "the slot’s worker process was replaced after 1.2 s", "job": "flights", "driver": 1}
+1,204,118 flights so far
+"""
+
+
+def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
     """Make the rows; the pages that show them, for an administrator.
 
-    ``directory`` takes the files that previews and comparisons are made of.
+    ``directory`` takes the files that previews and comparisons are made of, ``home``, the web
+    process's own, those of drivers.
     """
     running = _running(by)
+    factories.log_of(running.drivers.get(), home).write_text(LOG)
     failed, finished = _failed(), _finished()
     fork = _fork(running)
     unaligned = _unaligned()
     starting = factories.job("orders-backfill", status=JobStatus.CREATED, created_at=clock.now())
     operations = _operations(running, fork, by, directory)
+    upload = _uploads(home, by)
     savepoint = running.savepoints.get(name="before-release")
     factories.driver(starting, 1, "starting", heard_at=None, created_at=clock.now())
     archived = _cancelled(by)
@@ -110,12 +135,20 @@ def seeded(directory: Path, by: User) -> list[Shown]:
     Job.objects.filter(pk=running.pk).update(
         options={**running.options, "secrets": ["WAREHOUSE_PASSWORD"]}
     )
+    labels = {"team": "prices", "tier": "1", "owner": "ada", "region": "eu-west", "on-call": "yes"}
+    Job.objects.filter(pk__in=[running.pk, fork.pk]).update(
+        labels=labels, settings={**running.settings, "parallelism": 2}
+    )
+    SavedFilter.objects.create(
+        user=by, name="Ours", query="label=team%3Aprices", created_at=clock.now()
+    )
     endpoint, delivery = _deliveries(running)
     alert, rule = _alerts(running, finished, by)
     at = f"/jobs/{running.pk}/"
     return [
         Shown("overview", "/jobs/"),
         Shown("overview-nothing-found", "/jobs/?q=nothing-is-called-this"),
+        Shown("overview-filtered", "/jobs/?label=team:prices&label=tier:1"),
         Shown("submit", "/jobs/new"),
         Shown("audit", "/audit/"),
         Shown("about", "/about/"),
@@ -126,6 +159,9 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         Shown("accounts", "/accounts/"),
         Shown("accounts-one", f"/accounts/{by.pk}/"),
         Shown("accounts-change", f"/accounts/{by.pk}/change"),
+        Shown("uploads", "/uploads/"),
+        Shown("upload", f"/uploads/{upload.pk}"),
+        Shown("upload-difference", f"/uploads/{upload.pk}/difference"),
         Shown("secrets", "/secrets/"),
         Shown("secret-store", "/secrets/new"),
         Shown("secret-replace", "/secrets/WAREHOUSE_PASSWORD/replace"),
@@ -150,6 +186,7 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         Shown("delivery", f"/alerts/deliveries/{delivery.pk}"),
         Shown("delivery-range", f"/alerts/deliveries/redeliver?endpoint={endpoint.pk}"),
         *_of_job("running", running),
+        Shown("running-logs-searched", f"{at}logs/?level=error&q=slot"),
         *_of_job("failed", failed, "", "checkpoints/", "recovery/"),
         *_of_job("finished", finished, ""),
         *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/"),
@@ -170,6 +207,15 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         *(Shown(f"operation-{name}", f"{at}operations/{o.pk}") for name, o in operations.items()),
         Shown("not-found", "/jobs/no-such-job-00000001/", 404),
     ]
+
+
+def _uploads(home: Path, by: User) -> Artifact:
+    """Two versions of a pipeline, in the directory of the web process; the later one."""
+    early = Path(example.__file__).read_text()
+    late = early.replace("minutes", "hours").replace("import os\n", "import os\nimport sys\n")
+    with override_settings(WEIR_UPLOADS=home / "uploads"):
+        uploads.store(by, "flights.py", [early.encode()])
+        return uploads.store(by, "flights.py", [late.encode()])
 
 
 def _of_job(name: str, job: Job, *tabs: str) -> Iterator[Shown]:

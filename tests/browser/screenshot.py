@@ -61,14 +61,14 @@ def take_all(directory: Path, parts: list[str]) -> None:
         window.show_dark(False)
         window.resize(WIDTHS[0])
 
-    with _server() as url, chromium() as browser, browser.window(url) as window:
+    with _server() as (url, home), chromium() as browser, browser.window(url) as window:
         window.may_complain("status of 404")
         by = browser_pages.administrator()
         take(window, browser_pages.LOGIN)
         window.log_in(by.username, factories.PASSWORD)
         take(window, browser_pages.EMPTY_OVERVIEW)
         with tempfile.TemporaryDirectory() as files:
-            for page in browser_pages.seeded(Path(files), by):
+            for page in browser_pages.seeded(Path(files), by, home):
                 take(window, page)
 
 
@@ -78,7 +78,7 @@ def take_readme(directory: Path) -> None:
     from tests.browser import browser_pages
     from tests.database.frontend import rows_pictures
 
-    with _server() as url, chromium() as browser, browser.window(url) as window:
+    with _server() as (url, _), chromium() as browser, browser.window(url) as window:
         window.resize(WIDTHS[0])
         by = browser_pages.administrator()
         window.log_in(by.username, factories.PASSWORD)
@@ -105,8 +105,8 @@ def _down_to(window: Window, section: str, file: Path) -> None:
 
 
 @contextmanager
-def _server() -> Iterator[str]:
-    """A web process over an empty database."""
+def _server() -> Iterator[tuple[str, Path]]:
+    """The address of a web process over an empty database, and its own directory."""
     from django.core.management import call_command
     from django.test import override_settings
 
@@ -128,7 +128,7 @@ def _server() -> Iterator[str]:
             celery_on(redis.url),
             web_process(Path(home), database_url(), redis.url) as web,
         ):
-            yield web.url
+            yield web.url, Path(home)
 
 
 def main() -> None:

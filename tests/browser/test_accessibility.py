@@ -60,13 +60,13 @@ def examine(window: Window, pages: Sequence[Shown]) -> list[str]:
     return problems
 
 
-def test_axe_finds_nothing_grave_on_any_page(window: Window, tmp_path: Path) -> None:
+def test_axe_finds_nothing_grave_on_any_page(window: Window, tmp_path: Path, home: Path) -> None:
     window.may_complain("status of 404")  # The page that is not found.
     problems = examine(window, [browser_pages.LOGIN])
     by = browser_pages.administrator()
     window.log_in(by.username, factories.PASSWORD)
     problems += examine(window, [browser_pages.EMPTY_OVERVIEW])
-    pages = browser_pages.seeded(tmp_path, by)
+    pages = browser_pages.seeded(tmp_path, by, home)
     problems += examine(window, pages)
     assert problems == [], "\n".join(["", *problems])
 

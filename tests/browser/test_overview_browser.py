@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import FilePayload
 
 from controlplane.base import clock
+from frontend.about.log_search import SEARCHED_BYTES_MAX
 from jobs.models import Job
 from tests import factories
 from tests.browser.browser import Window
@@ -18,37 +19,46 @@ pytestmark = [pytest.mark.django_db(transaction=True)]
 POLLED_S = 60.0  # Some looks at the server, also where the machine is busy.
 
 
-def search(window: Window, words: str) -> None:
-    window.do(lambda page: page.fill("#log-filter", words))
-
-
-def test_a_log_is_followed_and_sifted(window: Window, home: Path) -> None:
+def test_a_log_is_followed_with_its_filter(window: Window, home: Path) -> None:
     job = factories.job()
     log = factories.log_of(factories.driver(job), home)
-    log.write_text("started\nERROR no disk\nhalf a")
+    traced = "26/03/01 12:00:00 ERROR Executor: no task\n"
+    log.write_text(f"started\nERROR no disk\n{traced}half a")
     log_in(window)
     window.open(f"/jobs/{job.pk}/logs/")
-    assert window.texts("#log .line") == ["started", "ERROR no disk", "half a"]
-    search(window, "error")
-    window.sees("#log-matches", "1 of 2 lines")
-    assert "started" not in window.texts("#log .line")
+    shown = "#log .line:not(details), #log .text"
+    assert window.texts(shown) == ["started", "ERROR no disk", "no task", "half a"]
     window.click("Follow")
     with log.open("a") as file:
         file.write(" line\n<b>an error</b>\nfine\n")
-    window.sees("#log-matches", "2 of 5 lines", POLLED_S)
-    search(window, "")
-    assert window.texts("#log .line") == [
-        "started",
-        "ERROR no disk",
-        "half a line",
-        "<b>an error</b>",
-        "fine",
-    ]
+    window.sees("#log", "fine", POLLED_S)
+    assert window.texts(shown)[3:] == ["half a line", "<b>an error</b>", "fine"]
+    window.do(lambda page: page.select_option("#log-level", "error"))
+    window.sees(".log-tools", "Show all", POLLED_S)
+    assert window.evaluate("document.querySelector('#log-follow').ariaPressed") == "true"
+    with log.open("a") as file:
+        file.write("fine, too\n" + traced.replace("no task", "again") + "\tat a.B(C:1)\n")
+    window.sees("#log", "again", POLLED_S)
+    assert window.texts(shown) == ["ERROR no disk", "no task", "again"]
+    window.do(lambda page: page.click("#log details:last-of-type summary"))
+    window.sees("#log details[open] pre", "at a.B(C:1)")
     log.write_text("anew\n")
     window.sees("#log-note", "The log was rotated", POLLED_S)
-    assert window.texts("#log .line") == ["anew"]
+    assert window.texts(shown) == []
     window.click("Wrap lines")
     assert window.evaluate("getComputedStyle(document.querySelector('.line')).whiteSpace") == "pre"
+
+
+def test_a_search_in_a_long_log_goes_on_by_itself(window: Window, home: Path) -> None:
+    job = factories.job()
+    log = factories.log_of(factories.driver(job), home)
+    log.write_bytes(b"rare\n" + (b"x" * 1_023 + b"\n") * (SEARCHED_BYTES_MAX * 5 // 2 >> 10))
+    log_in(window)
+    window.open(f"/jobs/{job.pk}/logs/?q=rare")
+    window.sees("#log-empty", "No line was found so far.")
+    window.follow("Search on, before these")
+    window.sees("#log-earlier", "The beginning of the log", POLLED_S)
+    assert window.texts("#log .line:not(.unfinished)") == ["rare"]
     assert not window.was_reloaded()
 
 
@@ -90,6 +100,12 @@ def test_a_new_job_s_form_shows_the_chosen_kind_and_leads_to_the_job(window: Win
     window.sees("h1", "Submit a job")
     # A script hides the others; the heading is there before it runs.
     wait_until(lambda: window.count(".of-kind:not([hidden])") == 1, "one kind is shown")
+    window.choose("restart_kind", value="fixed_delay")
+    assert window.texts("#restart-settings label") == [
+        "Restarts (optional)",
+        "Delay (ms) (optional)",
+    ]
+    window.fill("restart_attempts_max", "7")
     window.do(lambda page: page.get_by_label("An uploaded script").check())
     window.evaluate("document.getElementById('file-limit').dataset.bytesMax = 20")
     choose(window, b"#" * 21)
@@ -100,4 +116,5 @@ def test_a_new_job_s_form_shows_the_chosen_kind_and_leads_to_the_job(window: Win
     window.click("Submit the job")
     window.sees(".messages", "The job was submitted")
     assert Job.objects.get().artifact is not None
+    assert Job.objects.get().options["restart"] == {"kind": "fixed_delay", "attempts_max": 7}
     window.sees("h1", "flights")

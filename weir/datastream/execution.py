@@ -36,6 +36,10 @@ class ExecutionOptions:
     parallelism: int | None = None
     interval_ms: int | None = None
     mode: CheckpointingMode | None = None
+    timeout_ms: int | None = None
+    min_pause_ms: int | None = None
+    retained_max: int | None = None
+    restart: Mapping[str, Any] = field(default_factory=dict)  # Settings by RestartConfig's names.
     storage: str | None = None
     restore: str | None = None  # The URI of a checkpoint or savepoint, or "latest".
     as_new_job: bool = False  # The restore begins another job: a fork, whose origin goes on.
@@ -64,6 +68,9 @@ class ExecutionOptions:
         given: dict[str, Any] = {
             "interval_ms": self.interval_ms,
             "mode": self.mode,
+            "timeout_ms": self.timeout_ms,
+            "min_pause_ms": self.min_pause_ms,
+            "retained_max": self.retained_max,
             "storage": self.storage,
         }
         checkpoints = replace(
@@ -77,6 +84,7 @@ class ExecutionOptions:
         return replace(
             config,
             checkpoints=checkpoints,
+            restart=replace(config.restart, **self.restart),
             parameters={**config.parameters, **self.parameters},
             **{k: v for k, v in job.items() if v is not None},
         )

@@ -21,12 +21,12 @@ driver to which no control plane has answered for so long.
 import json
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from weir.config import CheckpointingMode
+from weir.config import CheckpointingMode, RestartStrategyKind
 from weir.datastream.execution import ExecutionOptions
 from weir.errors import ConfigError, ProtocolError
 from weir.protocol.wire import from_wire
@@ -51,12 +51,37 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartOptions:
+    """Settings of restarts that override the script's, as ``RestartConfig`` names them."""
+
+    kind: RestartStrategyKind | None = None
+    attempts_max: int | None = None
+    delay_ms: int | None = None
+    failures_max: int | None = None
+    failure_interval_ms: int | None = None
+    initial_backoff_ms: int | None = None
+    max_backoff_ms: int | None = None
+    backoff_multiplier: float | None = None
+    reset_after_ms: int | None = None
+    jitter: float | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The settings that are not left to the script."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Settings of the control plane that override the script's; None leaves one to the script."""
 
     parallelism: int | None = None
     interval_ms: int | None = None
     mode: CheckpointingMode | None = None
+    timeout_ms: int | None = None
+    min_pause_ms: int | None = None
+    retained_max: int | None = None
+    restart: RestartOptions = RestartOptions()
     storage: str | None = None
     restore: str | None = None
     rewinds_output: bool = True
@@ -78,6 +103,10 @@ class Options:
             parallelism=self.parallelism,
             interval_ms=self.interval_ms,
             mode=self.mode,
+            timeout_ms=self.timeout_ms,
+            min_pause_ms=self.min_pause_ms,
+            retained_max=self.retained_max,
+            restart=self.restart.given(),
             storage=self.storage,
             restore=self.restore,
             rewinds_output=self.rewinds_output,

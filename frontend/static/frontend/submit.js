@@ -7,7 +7,15 @@ const file = form.elements.namedItem("file");
 
 function showKind() {
   const chosen = form.querySelector("[name=kind]:checked")?.value;
-  for (const part of form.querySelectorAll(".of-kind")) part.hidden = part.dataset.kind !== chosen;
+  for (const part of form.querySelectorAll(".of-kind[data-kind]")) part.hidden = part.dataset.kind !== chosen;
+}
+
+/** Only the settings that the chosen restart strategy uses; the server takes no others. */
+function showStrategy() {
+  const chosen = form.elements.namedItem("restart_kind").value;
+  const settings = document.getElementById("restart-settings");
+  for (const part of settings.children) part.hidden = !part.dataset.strategies.split(" ").includes(chosen);
+  settings.hidden = ![...settings.children].some((part) => !part.hidden);
 }
 
 /** Warn before a large file is sent in vain. */
@@ -24,6 +32,7 @@ function checkSize() {
 
 form.addEventListener("change", (event) => {
   if (event.target.name === "kind") showKind();
+  if (event.target.name === "restart_kind") showStrategy();
   if (event.target === file) checkSize();
 });
 form.addEventListener("submit", (event) => {
@@ -41,5 +50,7 @@ form.addEventListener("submit", (event) => {
 window.addEventListener("pageshow", () => {
   form.querySelector("button.primary").removeAttribute("aria-busy");
   showKind();
+  showStrategy();
 });
 showKind();
+showStrategy();

@@ -18,7 +18,12 @@ from jobs.models import Job
 from jobs.redaction import HIDDEN, shown, without_credentials
 from tests import factories
 from tests.database.frontend import flights
-from weir.config import ChannelConfig, CheckpointConfig, JobConfig, RestartConfig
+from weir.config import (
+    ChannelConfig,
+    CheckpointConfig,
+    JobConfig,
+    RestartConfig,
+)
 from weir.config import RestartStrategyKind as Kind
 from weir.protocol.deployment import Versions
 from weir.protocol.driver_messages import JobPlanned
@@ -112,6 +117,27 @@ def test_before_the_pipeline_has_spoken_what_was_submitted_is_known() -> None:
         "mode": "at least once",
     }
     assert settings_of(job, "restart") == {}
+
+
+def test_a_submitted_restart_strategy_is_told_from_the_pipelines() -> None:
+    submitted = {"kind": "fixed_delay", "attempts_max": 3}
+    restart = RestartConfig(kind=Kind.FIXED_DELAY, attempts_max=3, delay_ms=7_000)
+    job = planned(CheckpointConfig(interval_ms=500, retained_max=5, timeout_ms=9_000), restart)
+    job.options = {"restart": submitted, "retained_max": 5, "timeout_ms": 8_000}
+    by_name = settings_of(job, "restart")
+    assert {name: setting.source for name, setting in by_name.items()} == {
+        "kind": Source.SUBMITTED,
+        "attempts_max": Source.SUBMITTED,
+        "delay_ms": Source.PIPELINE,
+    }
+    checkpoints = settings_of(job, "checkpointing")
+    assert checkpoints["retained_max"].source is Source.SUBMITTED
+    assert checkpoints["timeout_ms"].source is Source.PIPELINE
+    job.restart_config = None  # Not planned yet.
+    assert {name: setting.value for name, setting in settings_of(job, "restart").items()} == {
+        "kind": "fixed delay",
+        "attempts_max": "3",
+    }
 
 
 @pytest.mark.parametrize(

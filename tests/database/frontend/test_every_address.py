@@ -24,8 +24,9 @@ from controlplane.embedded.redis import Redis
 from controlplane.secrets import services as secrets
 from frontend import urls
 from frontend.confirm.views import QUESTIONS
+from jobs import uploads
 from jobs.drivers import driver_files
-from jobs.models import Job, Operation
+from jobs.models import Artifact, Job, Operation
 from jobs.redaction import HIDDEN
 from tests import factories
 from tests.database.frontend import flights, rows_checkpoint
@@ -84,6 +85,9 @@ READS = {
     "account-new": Role.ADMIN,
     "account-change": Role.ADMIN,
     "account-password-replace": Role.ADMIN,
+    "upload-list": Role.VIEWER,
+    "upload-page": Role.OPERATOR,
+    "upload-difference": Role.OPERATOR,
     "secret-list": Role.VIEWER,
     "secret-new": Role.OPERATOR,
     "secret-replace": Role.OPERATOR,
@@ -112,6 +116,8 @@ READS = {
 ACTS = {
     "login": None,
     "logout": None,
+    "job-filter-save": Role.VIEWER,
+    "job-filter-delete": Role.VIEWER,
     "job-new": Role.OPERATOR,
     "job-checkpoint": Role.OPERATOR,
     "job-cancel": Role.OPERATOR,
@@ -167,8 +173,8 @@ _AUDIT = ("actor", "action", "target", "after", "before", "cursor", "page_size",
 _DELIVERIES = ("endpoint", "status", "alert", "job", "created_after", "created_before")
 PARAMETERS = {
     "login": ("next",),
-    "job-list": ("state", "q", "page"),
-    "job-list-data": ("state", "q", "page"),
+    "job-list": ("state", "q", "label", "page"),
+    "job-list-data": ("state", "q", "label", "page"),
     "job-new": ("kind", "module", "script", "upload", "file", "parallelism", "restore", "claims"),
     "job-page": ("window",),
     "job-details": ("window",),
@@ -185,12 +191,14 @@ PARAMETERS = {
     "job-recovery": ("attempt", "page"),
     "recovery-data": ("attempt", "page"),
     "recovery-figure": ("attempt", "page"),
-    "job-logs": ("driver", "end", "from"),
-    "job-logs-data": ("from",),
+    "job-logs": ("driver", "end", "from", "q", "level", "follow"),
+    "job-logs-data": ("from", "q", "level"),
     "audit": _AUDIT,
     "audit-export": ("format", *_AUDIT),
     "job-audit": _AUDIT,
     "account-list": ("page",),
+    "upload-list": ("file_name", "uploaded_by", "used", "cursor", "page_size", "ordering"),
+    "upload-difference": ("from",),
     "secret-list": ("page",),
     "alert-list": (
         *("state", "severity", "rule", "job", "fired_after", "fired_before"),
@@ -214,7 +222,13 @@ _RULE = {
 }
 # What is filled in of a form, and what of it is then replaced by something odd.
 FILLED = {
-    "job-new": {"name": "a", "kind": "module", "module": "weir.examples.flights"},
+    "job-new": {
+        "name": "a",
+        "kind": "module",
+        "module": "weir.examples.flights",
+        "restart_kind": "fixed_delay",
+    },
+    "job-filter-save": {"name": "mine", "q": "a"},
     "job-fork": {"name": "a", "target": "checkpoint:1"},
     "job-preview": {"target": "checkpoint:1"},
     "job-rollback": {"target": "checkpoint:1"},
@@ -252,6 +266,12 @@ FIELDS = {
             "secrets",
             "labels",
             "checkpoint_interval_ms",
+            "checkpoint_timeout_ms",
+            "checkpoint_min_pause_ms",
+            "retained_checkpoints",
+            "restart_kind",
+            "restart_attempts_max",
+            "restart_backoff_multiplier",
             "recovery_target_s",
             "restore",
             "spark_conf",
@@ -260,6 +280,8 @@ FIELDS = {
             "key",
         ),
     ),
+    "job-filter-save": ("name", "state", "q", "label"),
+    "job-filter-delete": ("id", "state", "q", "label"),
     "job-checkpoint": ("key",),
     "job-cancel": ("key",),
     "job-restart": ("key",),
@@ -327,6 +349,8 @@ NAMES = [str(pattern.name) for pattern in patterns()]
 def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
     """A job that has something on every page."""
     settings.WEIR_DRIVERS = tmp_path / "drivers"
+    settings.WEIR_UPLOADS = tmp_path / "uploads"
+    uploads.store(None, "a.py", [b"print(1)"])
     created = flights.running()
     rows_checkpoint.keep_in(created, tmp_path / "checkpoints")
     savepoints.request_checkpoint(None, created.pk)
@@ -357,6 +381,7 @@ def addresses(name: str, job: Job) -> list[str]:
         "secret": STORED,
         "user_id": User.objects.get(username=OWNER).pk,
         "token_id": Token.objects.get(user__username=OWNER).pk,
+        "digest": Artifact.objects.get().pk,
         "kind": "checkpoint_duration" if name.startswith("rule") else "webhook",
         "alert_id": Alert.objects.get().pk,
         "rule_id": Rule.objects.get(name__startswith="rule-").pk,

@@ -2,19 +2,23 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.http import QueryDict
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.base import clock
-from frontend.overview import listing
+from frontend.models import SavedFilter
+from frontend.overview import listing, saved
 from frontend.overview.filters import Wanted
 from jobs.models import Attempt, Driver, Job, Subtask
 from tests import factories
 from tests.database.frontend import flights
+from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = pytest.mark.django_db
-# Jobs and their number, the newest completed checkpoints, failures, those that settled last, back
-# pressure and what the operator is called, how many jobs are in each group and need attention.
+# Jobs and their number, the newest completed checkpoints, failures, those that settled last, the
+# load of subtasks and their operators, how many jobs are in each group and need attention.
 QUERIES = 9
 
 
@@ -222,6 +226,101 @@ def test_a_row_names_the_most_back_pressured_operator() -> None:
     most = pressure(job)
     assert (most["text"], most["operator"], most["tone"]) == ("73 %", "Window Aggregate", "bad")
     assert "waited 73 % of the time for subtasks downstream" in most["title"]
+
+
+def load(job: Job) -> dict[str, str]:
+    """The throughput in the row of a job, and how far its event time is behind."""
+    return next(row for row in listing.job_list(listing.page())["jobs"] if row["id"] == job.pk)[
+        "load"
+    ]
+
+
+def test_a_row_tells_what_the_sources_emit_and_how_far_event_time_is_behind() -> None:
+    job = flights.running()
+    assert (load(job)["text"], load(job)["lag"], load(job)["state"]) == ("–", "", "none")
+    Subtask.objects.update(rates={"records_in_per_s": 900.0})  # Other chains' are no throughput.
+    Subtask.objects.filter(chain="flights").update(rates={"records_in_per_s": 6_200.0})
+    assert load(job)["text"] == "12.4k/s"
+    behind = {"watermark_ms": clock.now_ms() - 90_000}
+    Subtask.objects.update(metrics={"watermark_ms": clock.now_ms() + 5_000})
+    assert load(job)["lag"] == "lag 0 s"
+    Subtask.objects.filter(chain="hourly", index=1).update(metrics=behind)
+    assert load(job)["lag"] == "lag 1 min 30 s"
+    for no_time in (MIN_WATERMARK_MS, MAX_WATERMARK_MS):
+        Subtask.objects.update(metrics={"watermark_ms": no_time})
+        assert (load(job)["lag"], load(job)["state"]) == ("", "some")
+
+
+def test_a_row_tells_the_parallelism_of_its_graph_or_the_submitted_one() -> None:
+    job = factories.job(options={"parallelism": 3}, settings={})
+    assert listing.job_list(listing.page())["jobs"][0]["parallelism"] == "parallelism 3"
+    Job.objects.filter(pk=job.pk).update(settings={"parallelism": 7})
+    assert listing.job_list(listing.page())["jobs"][0]["parallelism"] == "parallelism 7"
+
+
+def test_labels_narrow_the_list_and_lead_to_the_jobs_that_have_them() -> None:
+    factories.job("a", labels={"team": "prices", "tier": "1"})
+    factories.job("b", labels={"team": "prices", "x": "&?"})
+    factories.job("c", labels={f"l{n}": "x" * 60 for n in range(7)})
+    assert set(shown(label="team")) == set(shown(label="team:prices")) == {"a", "b"}
+    assert shown(label="team:fares") == []
+    wanted = Wanted.read(QueryDict("label=team:prices&label=x:%26%3F&label=&label=team:prices"))
+    listed = listing.job_list(listing.page(wanted), wanted)
+    assert listed["shown"] == "1 job with the labels “team:prices” and “x:&?”"
+    assert {group["name"]: group["count"] for group in listed["groups"]}["all"] == "1"
+    assert Wanted.read(QueryDict(wanted.query()[1:])) == wanted
+    rows = {row["name"]: row["labels"] for row in listing.job_list(listing.page())["jobs"]}
+    assert [label["text"] for label in rows["a"]] == ["team:prices", "tier:1"]
+    assert rows["a"][0]["url"] == "/jobs/?label=team%3Aprices"
+    assert [label["text"][-4:] for label in rows["c"]] == ["xxx…"] * 4 + ["+3"]
+    assert rows["c"][4]["title"].startswith("l4:xxx")
+
+
+def test_a_saved_filter_is_the_account_s_own(viewer: Client, operator: Client) -> None:
+    factories.job("a", labels={"team": "prices"})
+    given = {
+        "name": " my  prices ",
+        "label": ["team:prices", "tier"],
+        "q": "a&b",
+        "state": "failed",
+    }
+    address = "/jobs/?state=failed&q=a%26b&label=team%3Aprices&label=tier"
+    assert viewer.post("/jobs/filters", given)["Location"] == address
+    page = viewer.get("/jobs/").content.decode()
+    assert f'<a href="{address.replace("&", "&amp;")}">my prices</a>' in page
+    assert 'aria-current="page">my prices' in viewer.get(address).content.decode()
+    assert "my prices" not in operator.get("/jobs/").content.decode()
+    viewer.post("/jobs/filters", {"name": "my prices", "q": "other"})
+    kept = SavedFilter.objects.get()
+    assert kept.query == "q=other"
+    operator.post("/jobs/filters/delete", {"id": kept.pk})
+    assert SavedFilter.objects.exists()
+    assert viewer.post("/jobs/filters/delete", {"id": kept.pk, "q": "x"})["Location"] == (
+        "/jobs/?q=x"
+    )
+    assert not SavedFilter.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"name": " ", "q": "x"}, "Give the filter a name"),
+        ({"name": "a\tb\0", "q": "x"}, "Give the filter a name"),
+        ({"name": "x" * 61, "q": "x"}, "Give the filter a name"),
+        ({"name": "all", "q": ""}, "Choose a state, a label or a text"),
+        ({"name": "one more", "q": "x"}, "You have 20 saved filters"),
+    ],
+)
+def test_a_filter_that_cannot_be_saved_says_why(
+    viewer: Client, given: dict[str, str], problem: str
+) -> None:
+    for number in range(saved.FILTERS_MAX):
+        viewer.post("/jobs/filters", {"name": f"f{number}", "q": "x"})
+    page = viewer.post("/jobs/filters", given, follow=True).content.decode()
+    assert problem in page
+    assert SavedFilter.objects.count() == saved.FILTERS_MAX
+    viewer.post("/jobs/filters", {"name": "f3", "q": "y"})  # Its place is there.
+    assert SavedFilter.objects.get(name="f3").query == "q=y"
 
 
 def test_a_row_says_which_of_its_cells_hold_nothing() -> None:

@@ -1,6 +1,8 @@
 """The page of what a job's drivers wrote."""
 
+import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import Role
+from frontend.about import log_search
 from frontend.about.log_tail import PART_BYTES
 from jobs.drivers import driver_files
 from jobs.models import Driver, Job
@@ -37,8 +40,10 @@ def write(driver: Driver, data: bytes) -> Path:
 
 def lines(page: str) -> list[str]:
     """The log as it is read."""
-    match = re.search(r"<pre[^>]*id=\"log\".*?</pre>", page, re.DOTALL)
-    return re.sub(r"<[^>]+>", "", match[0]).splitlines() if match else []
+    shown = re.findall(
+        r'<(?:p class="line|span class="text)[^>]*>(.*?)</(?:p|span)>', page, re.DOTALL
+    )
+    return [line for line in shown if line]
 
 
 def test_only_operators_and_admins_read_logs(client: Client, viewer: Client, job: Job) -> None:
@@ -64,7 +69,7 @@ def test_the_newest_driver_s_end_is_shown_with_the_others_beside_it(
     write(job.drivers.get(number=2), b"second\nERROR no\nhalf a li")
     page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
     assert lines(page) == ["second", "ERROR no", "half a li"]
-    assert '<span class="line" data-tone="bad">ERROR no' in page
+    assert re.search(r'<p class="line" data-end="\d+" data-tone="bad">ERROR no', page)
     assert "the whole log, 25 B" in page
     for words in ("it fell silent", 'href="?driver=2" aria-current="page"', 'href="?driver=1">'):
         assert words in page
@@ -72,18 +77,18 @@ def test_the_newest_driver_s_end_is_shown_with_the_others_beside_it(
 
 
 def test_without_a_script_links_go_back_and_forth_in_a_long_log(operator: Client, job: Job) -> None:
-    data = b"".join(b"line %06d\n" % n for n in range(20_000))
+    data = b"".join(b"line %06d\n" % n for n in range(12_000))
     write(job.drivers.get(number=2), data)
     seen, address = [], f"/jobs/{job.pk}/logs/"
     while True:
         page = operator.get(address).content.decode()
-        assert len(page) < 10 * PART_BYTES
+        assert len(page) < 20 * PART_BYTES
         seen = lines(page) + seen
         earlier = re.search(r'rel="prev" href="([^"]+)"', page)
         if earlier is None:
             break
         address = f"/jobs/{job.pk}/logs/" + earlier[1].replace("&amp;", "&")
-    assert seen == [f"line {n:06}" for n in range(20_000)]
+    assert seen == [f"line {n:06}" for n in range(12_000)]
     later = re.search(r'rel="next" href="([^"]+)"', page)
     assert later is not None
     assert "The beginning of the log" in page
@@ -100,7 +105,10 @@ def test_following_gives_whole_lines_and_where_to_go_on(operator: Client, job: J
     with log.open("ab") as file:
         file.write(b"c\nERROR d\n")
     answer = operator.get(f"/jobs/{job.pk}/logs/2/data?from=2").json()
-    assert answer["lines"] == [{"text": "bc", "tone": ""}, {"text": "ERROR d", "tone": "bad"}]
+    assert [(line["text"], line["tone"]) for line in answer["entries"]] == [
+        ("bc", ""),
+        ("ERROR d", "bad"),
+    ]
     assert (answer["next"], answer["unfinished"], answer["has_later"]) == (13, "", False)
     assert (answer["status"]["text"], answer["newest"]) == ("Running", 2)
     log.write_bytes(b"anew\n")
@@ -155,6 +163,80 @@ def test_text_of_others_is_escaped(operator: Client, job: Job) -> None:
         page = operator.get(address).content.decode()
         assert SCRIPT not in page
         assert "&lt;script&gt;" in page
+
+
+def weir_line(message: str, level: str = "info", **fields: object) -> bytes:
+    """A line as Weir's driver writes it."""
+    line = {
+        "at": "2026-03-01T10:20:30.405+00:00",
+        "level": level,
+        "logger": "weir.jobmaster",
+        "message": message,
+        **fields,
+    }
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def test_a_line_is_time_level_and_message_and_the_rest_is_behind_it(
+    operator: Client, job: Job
+) -> None:
+    data = weir_line(
+        f"it says {SCRIPT}", "error", thread="loop", traceback="Traceback (…)\nKeyError"
+    )
+    write(job.drivers.get(number=2), data + b"26/03/01 11:20:31 WARN Utils: no address\n")
+    page = operator.get(f"/jobs/{job.pk}/logs/").content.decode()
+    assert lines(page) == ["it says &lt;script&gt;alert(1)&lt;/script&gt;", "no address"]
+    first, second = re.findall(r"<details class=\"line.*?</details>", page, re.DOTALL)
+    for words in (
+        'data-tone="bad"',
+        ' datetime="2026-03-01T10:20:30.405Z">2026-03-01 10:20:30.405 UTC</time>',
+        '<span class="level">ERROR</span>',
+        "<dt>thread</dt><dd>loop</dd>",
+        ">Traceback (…)\nKeyError</pre>",
+    ):
+        assert words in first
+    for words in ('data-tone="warn"', ">2026-03-01 11:20:31<", "<dt>logger</dt><dd>Utils</dd>"):
+        assert words in second
+    near = f'href="?driver=2&amp;from={len(data)}"'
+    assert near in second
+    assert lines(operator.get(f"/jobs/{job.pk}/logs/?from={len(data)}").content.decode()) == [
+        "no address"
+    ]
+
+
+def test_a_search_goes_on_where_the_last_one_stopped(
+    operator: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_search, "BLOCK_BYTES", 4_000)
+    monkeypatch.setattr(log_search, "SEARCHED_BYTES_MAX", 40_000)
+    filler = b"".join(b"line %06d\n" % n for n in range(10_000))
+    data = weir_line("a rare & strange one") + filler + weir_line("a rare one, too", "error")
+    write(job.drivers.get(number=2), data)
+    at, addresses, seen = f"/jobs/{job.pk}/logs/", [], []
+    query = "?driver=2&q=RARE"
+    while query:
+        page = operator.get(at + query).content.decode()
+        seen += lines(page)
+        onward = re.search(r'rel="prev" href="([^"]+)"', page)
+        assert ("Not searched: the" in page) == (onward is not None)
+        addresses.append(query)
+        query = unescape(onward[1]) if onward else ""
+    assert seen == ["a rare one, too", "a rare &amp; strange one"]
+    assert 3 <= len(addresses) <= 5
+    assert "No line was found so far." in operator.get(at + addresses[1]).content.decode()
+    assert lines(operator.get(f"{at}?q=rare&level=error").content.decode()) == ["a rare one, too"]
+    assert 'value="error" selected' in operator.get(f"{at}?level=error").content.decode()
+
+
+def test_following_keeps_the_filter(operator: Client, job: Job) -> None:
+    data = weir_line("one") + weir_line("two", "warning")
+    write(job.drivers.get(number=2), data)
+    page = operator.get(f"/jobs/{job.pk}/logs/?level=warning").content.decode()
+    assert 'data-filters="level=warning"' in page
+    address = f"/jobs/{job.pk}/logs/2/data?from=0&q=&level=warning"
+    answer = operator.get(address).json()
+    assert [line["text"] for line in answer["entries"]] == ["two"]
+    assert (answer["count"], answer["next"]) == (2, len(data))
 
 
 def test_the_number_of_queries_is_fixed(operator: Client, job: Job) -> None:

@@ -347,6 +347,10 @@ def test_options_of_the_scripts_starter_lie_over_its_settings() -> None:
         parallelism=3,
         interval_ms=20,
         mode=CheckpointingMode.AT_LEAST_ONCE,
+        timeout_ms=5_000,
+        min_pause_ms=0,
+        retained_max=7,
+        restart={"kind": RestartStrategyKind.FIXED_DELAY, "attempts_max": 4},
         storage="/tmp/y",
         parameters={"day": "monday"},
     )
@@ -357,8 +361,13 @@ def test_options_of_the_scripts_starter_lie_over_its_settings() -> None:
     (job,) = capture.jobs
     assert job.config.parallelism == 3
     assert job.config.checkpoints == CheckpointConfig(
-        interval_ms=20, mode=CheckpointingMode.AT_LEAST_ONCE, storage="/tmp/y"
+        interval_ms=20,
+        mode=CheckpointingMode.AT_LEAST_ONCE,
+        timeout_ms=5_000,
+        retained_max=7,
+        storage="/tmp/y",
     )
+    assert job.config.restart == RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=4)
     assert job.config.parameters == {"day": "monday"}
     assert [op.parallelism for op in job.graph.operators] == [1, 3, 3]
 

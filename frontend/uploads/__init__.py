@@ -1,0 +1,1 @@
+"""The pages of uploaded pipelines: the list, the source of one, and the difference of two."""
