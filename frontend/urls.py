@@ -12,6 +12,7 @@ from frontend.confirm import views as asking
 from frontend.deliveries import delivery_views, endpoint_views
 from frontend.job import views
 from frontend.login import views as login_pages
+from frontend.operator import views as operator_pages
 from frontend.overview import views as overview_pages
 from frontend.retention import views as retention_pages
 from frontend.savepoints import views as savepoint_pages
@@ -56,6 +57,7 @@ urlpatterns = [
     *checkpoint_pages.urlpatterns,
     *savepoint_pages.urlpatterns,
     *recovery_pages.urlpatterns,
+    *operator_pages.urlpatterns,
     *about_pages.urlpatterns,
     *secret_pages.urlpatterns,
     *retention_pages.urlpatterns,

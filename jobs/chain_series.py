@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Value
+
 from controlplane.base import clock
 from jobs.models import ChainSample
 from weir.protocol.elements import MAX_WATERMARK_MS
@@ -40,7 +42,8 @@ class Point:
 
 def read(job_id: str, chain: str, span: timedelta) -> list[ChainSample]:
     """The samples of a chain in the last ``span``, oldest first. One query."""
-    rows = ChainSample.objects.filter(job=job_id, chain=chain, at__gt=clock.now() - span)
+    since = clock.DatabaseNow() - Value(span)
+    rows = ChainSample.objects.filter(job=job_id, chain=chain, at__gt=since)
     if span > FINE:
         rows = rows.filter(is_first_of_minute=True)
     return list(rows.order_by("at"))

@@ -22,7 +22,7 @@ from controlplane.secrets import services as secrets
 from frontend.confirm.views import QUESTIONS
 from jobs.models import Job, Operation, Subtask
 from tests import factories
-from tests.database.frontend import documents, flights
+from tests.database.frontend import documents, flights, rows_operator
 from weir.config import CheckpointConfig
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.operations import Before, OperationKind, OperationState, Phase
@@ -151,6 +151,9 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         Shown("checkpoint-under-way", f"{at}checkpoints/{UNDER_WAY}/"),
         Shown("checkpoint-savepoint", f"{at}checkpoints/{savepoint.checkpoint.number}/"),
         *(Shown(f"ask-{name}", f"{at}{name}") for name in QUESTIONS),
+        Shown("operator", f"{at}operators/hourly/"),
+        Shown("operator-in-chain", f"{at}operators/totals-sink/?window=15m&sort=busy"),
+        Shown("operator-of-ended", f"/jobs/{finished.pk}/operators/flights/"),
         Shown("ask-archive", f"/jobs/{finished.pk}/archive"),
         Shown("archived", f"/jobs/{archived.pk}/"),
         Shown("ask-unarchive", f"/jobs/{archived.pk}/unarchive"),
@@ -212,6 +215,7 @@ def _running(by: User) -> Job:
     )
     job.checkpoints.filter(number__gt=RESTORED).update(attempt=2)
     _aligning(job)
+    rows_operator.series(job, timedelta(minutes=50), restarted=BACK)
     return job
 
 
