@@ -17,6 +17,7 @@ from frontend.overview import views as overview_pages
 from frontend.retention import views as retention_pages
 from frontend.savepoints import views as savepoint_pages
 from frontend.secrets import views as secret_pages
+from frontend.slots import views as slot_pages
 from frontend.submit import views as submit_pages
 
 _JOB = pages.OF_JOB
@@ -58,6 +59,7 @@ urlpatterns = [
     *savepoint_pages.urlpatterns,
     *recovery_pages.urlpatterns,
     *operator_pages.urlpatterns,
+    *slot_pages.urlpatterns,
     *about_pages.urlpatterns,
     *secret_pages.urlpatterns,
     *retention_pages.urlpatterns,

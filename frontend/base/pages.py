@@ -37,6 +37,7 @@ TABS = (
     Tab("job-checkpoints", "Checkpoints"),
     Tab("job-savepoints", "Savepoints"),
     Tab("job-recovery", "Recovery"),
+    Tab("job-slots", "Slots"),
     Tab("job-alerts", "Alerts"),
     Tab("job-configuration", "Configuration"),
     Tab("job-logs", "Logs", Role.OPERATOR),

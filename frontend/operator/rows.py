@@ -156,6 +156,7 @@ def subtask(
     row: Subtask, host: str, state_bytes: int | None, now: datetime, *, is_over: bool
 ) -> Json:
     """One subtask of the table."""
+    slots_url = reverse("job-slots", args=[row.job_id])
     rates: Mapping[str, float] = {} if is_over else row.rates
     watermark_ms = row.metrics.get("watermark_ms")
     at_end = watermark_ms is not None and watermark_ms >= MAX_WATERMARK_MS
@@ -169,6 +170,7 @@ def subtask(
         "stuck": "" if stuck_ms is None else f"in one call for {duration(stuck_ms)}",
         "stack": row.stall["stack"] if row.stall and not is_over else "",
         "slot": f"slot {row.index:,}",
+        "slot_url": f"{slots_url}?slot={row.index}#slot-{row.index}",
         "host": host,
         "records_in": _text(rates.get("records_in_per_s"), rate),
         "records_out": _text(rates.get("records_out_per_s"), rate),
@@ -178,7 +180,7 @@ def subtask(
         "lag": "at the end" if at_end else NOTHING if is_over else _text(late_ms, lag),
         "watermark": event_time(watermark_ms),
         "state": _text(state_bytes, size),
-        "bad": number(bad) if bad else "",
+        "bad": number(bad) if bad else NOTHING,
     }
 
 

@@ -45,8 +45,8 @@ class Shown:
 
 
 TABS = (
-    *("", "checkpoints/", "savepoints/", "recovery/", "alerts/", "configuration/", "logs/"),
-    "audit/",
+    *("", "checkpoints/", "savepoints/", "recovery/", "slots/", "alerts/", "configuration/"),
+    *("logs/", "audit/"),
 )
 
 # A rescale with which the job did not come to run.
@@ -142,7 +142,7 @@ def seeded(directory: Path, by: User) -> list[Shown]:
         *_of_job("running", running),
         *_of_job("failed", failed, "", "checkpoints/", "recovery/"),
         *_of_job("finished", finished, ""),
-        *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/"),
+        *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/", "slots/"),
         *_of_job("fork", fork, "", "savepoints/"),
         *_of_job("unaligned", unaligned, "", "checkpoints/", "checkpoints/1/", "checkpoints/2/"),
         Shown("unaligned-channels", f"/jobs/{unaligned.pk}/checkpoints/2/alignment?by=in_flight"),
@@ -216,6 +216,7 @@ def _running(by: User) -> Job:
     job.checkpoints.filter(number__gt=RESTORED).update(attempt=2)
     _aligning(job)
     rows_operator.series(job, timedelta(minutes=50), restarted=BACK)
+    rows_operator.workers(job)
     return job
 
 

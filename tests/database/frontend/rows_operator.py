@@ -51,3 +51,15 @@ def series(
             busy_ms += 20_000 * 0.36 * wave
             pressed_ms += 20_000 * 0.05 * wave
     return ChainSample.objects.bulk_create(rows)
+
+
+def workers(job: Job) -> None:
+    """The worker processes of the newest attempt, the last of which waits for a processor."""
+    attempt = job.attempts.order_by("-number").first()
+    assert attempt is not None
+    for slot in range(factories.PARALLELISM):
+        host, memory = f"node-{slot + 3}.cluster", 412_000_000 + 96_000_000 * slot
+        factories.worker(attempt, slot, host=host, memory_bytes=memory)
+    for row in job.subtasks.all():
+        row.rates = {**row.rates, "cpu_wait": 0.38 if row.index else 0.01}
+        row.save(update_fields=["rates"])
