@@ -30,6 +30,7 @@ Json = dict[str, Any]
 
 TABLE_ROWS = 24  # Points of the window, as text.
 RECENT = timedelta(seconds=30)  # The newest point is older: nothing is reported now.
+LAST_SECONDS = timedelta(minutes=1)  # Has the newest point, and a sample before it.
 NEIGHBOURS_SHOWN = 24
 
 
@@ -103,37 +104,42 @@ def _how(edge: Edge) -> str:
 def tiles(
     job: Job,
     operator: Operator,
-    points: Sequence[Point],
+    newest: Point | None,
+    state_bytes: int | None,
     checkpoint: Checkpoint | None,
     now: datetime,
 ) -> list[Json]:
-    """The newest figures; those of the load are unknown where nothing was reported just now."""
-    newest = points[-1] if points else None
-    load = newest if newest is not None and not job.is_over and now - newest.at < RECENT else None
-    state = None if newest is None else newest.state_bytes
+    """The newest figures; those of the load are unknown where nothing was reported just now.
+
+    Args:
+        newest: The mean of the last seconds.
+    """
+    load = Point(at=now, attempt=0, running=0)
+    if newest is not None and not job.is_over and now - newest.at < RECENT:
+        load = newest
     return [
         _tile(
             "Records in",
-            _text(load and load.records_in_per_s, rate),
-            f"out {_text(load and load.records_out_per_s, rate)}",
+            _text(load.records_in_per_s, rate),
+            f"out {_text(load.records_out_per_s, rate)}",
             "Over all subtasks of the chain, mean of the last seconds.",
         ),
         _tile(
             "Busy",
-            _text(load and load.busy, percent),
-            f"busiest subtask {_text(load and load.busiest, percent)}, back-pressured "
-            f"{_text(load and load.back_pressured, percent)}",
+            _text(load.busy, percent),
+            f"busiest subtask {_text(load.busiest, percent)}, back-pressured "
+            f"{_text(load.back_pressured, percent)}",
             "Shares of the time, mean of the subtasks of the chain.",
         ),
         _tile(
             "Event-time lag",
-            _text(load and load.lag_ms, lag),
-            "behind the clock" if load and load.lag_ms is not None else "no event time",
+            _text(load.lag_ms, lag),
+            "behind the clock" if load.lag_ms is not None else "no event time",
             "The wall clock less the lowest watermark of the subtasks.",
         ),
         _tile(
             "State",
-            _text(state, size),
+            _text(state_bytes, size),
             f"in {plural(operator.parallelism, 'subtask')}",
             "Of this operator, in the newest completed checkpoint.",
             reverse("checkpoint-page", args=[job.pk, checkpoint.number]) if checkpoint else "",

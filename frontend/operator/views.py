@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 @page_for(Role.VIEWER)
 def operator_page(request: HttpRequest, job_id: str, uid: str) -> HttpResponse:
-    """One operator. Nine queries for an operator of any parallelism in a job of any size."""
+    """One operator. Ten queries for an operator of any parallelism in a job of any size."""
     job = pages.job_or_404(job_id)
     operators, edges = queries.graph(job_id)
     operator = next((row for row in operators if row.uid == uid), None) or _operator(job, uid)
@@ -84,7 +84,7 @@ def _operator(job: Job, uid: str) -> Operator:
 
 
 def _live(job: Job, operator: Operator, asked: _Asked) -> rows.Json:
-    """The value of the page. Six queries."""
+    """The value of the page. Seven queries."""
     now = clock.now()
     checkpoint = queries.newest_completed(job.pk)
     subtasks = queries.subtasks(job.pk, operator.chain, asked.sort, asked.page)
@@ -92,12 +92,14 @@ def _live(job: Job, operator: Operator, asked: _Asked) -> rows.Json:
     hosts = queries.hosts(job.pk, indices)
     state_bytes = queries.state_bytes(checkpoint, operator.uid, indices)
     samples = chain_series.read(job.pk, operator.chain, asked.window.span)
-    fine = chain_series.points(samples, operator.uid)
-    coarse = chain_series.points(samples, operator.uid, rows.TABLE_ROWS)
+    points = chain_series.points(samples, operator.uid, rows.TABLE_ROWS)
+    recent = chain_series.read(job.pk, operator.chain, rows.LAST_SECONDS)
+    newest = next(reversed(chain_series.points(recent, operator.uid)), None)
+    state = points[-1].state_bytes if points else None
     return {
         "now": iso(now),
         "newest": iso(samples[-1].at) if samples else "",
-        "tiles": rows.tiles(job, operator, fine, checkpoint, now),
+        "tiles": rows.tiles(job, operator, newest, state, checkpoint, now),
         "subtasks": [
             rows.subtask(
                 row,
@@ -108,13 +110,13 @@ def _live(job: Job, operator: Operator, asked: _Asked) -> rows.Json:
             )
             for row in subtasks
         ],
-        "points": [rows.point(one) for one in reversed(coarse)],
+        "points": [rows.point(one) for one in reversed(points)],
     }
 
 
 @data_for(Role.VIEWER)
 def operator_data(request: HttpRequest, job_id: str, uid: str) -> HttpResponse:
-    """The newest figures, a page of the subtasks and the charts' values, as JSON. Eight queries."""
+    """The newest figures, a page of the subtasks and the charts' values, as JSON. Nine queries."""
     job = pages.job_or_404(job_id)
     operator = _operator(job, uid)
     return JsonResponse(_live(job, operator, _Asked.from_request(request, operator.parallelism)))

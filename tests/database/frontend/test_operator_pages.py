@@ -40,10 +40,12 @@ def data(client: Client, job: Job, uid: str = "totals", **query: Any) -> Any:
     return client.get(address(job, uid, "operator-data"), query).json()
 
 
-def tiles(client: Client, job: Job, uid: str = "totals") -> dict[str, tuple[str, str]]:
+def tiles(
+    client: Client, job: Job, uid: str = "totals", **query: Any
+) -> dict[str, tuple[str, str]]:
     return {
         one["name"]: (one["value"].replace("\u00a0", " "), one["more"].replace("\u00a0", " "))
-        for one in data(client, job, uid)["tiles"]
+        for one in data(client, job, uid, **query)["tiles"]
     }
 
 
@@ -56,8 +58,10 @@ def test_the_newest_figures_are_those_of_the_last_seconds(viewer: Client, job: J
             "busy_ms": 5 * records,
             "watermark_ms": clock.to_ms(at) - 1_500,
         }
-        factories.chain_sample(job, at=at, idle_ms=15 * records, back_pressured_ms=0, **counters)
+        fixed = {"idle_ms": 15 * records, "back_pressured_ms": 0, "is_first_of_minute": ago_s == 15}
+        factories.chain_sample(job, at=at, **counters, **fixed)
     shown = tiles(viewer, job)
+    assert tiles(viewer, job, window="24h") == shown  # In which each point is a minute.
     assert shown == {
         "Records in": ("100/s", "out 0/s"),
         "Busy": ("25 %", "busiest subtask 40 %, back-pressured 0 %"),
@@ -187,11 +191,11 @@ def test_a_wide_operator_of_a_wide_job_costs_as_many_queries_and_one_page(
     taken = factories.checkpoint(job, 1, subtask_count=wide)
     factories.acknowledge_all(taken, [factories.ack(taken, "totals", n) for n in range(wide)])
     rows_operator.series(job, timedelta(hours=1), chains=("totals",))
-    with django_assert_num_queries(SESSION + 9):
+    with django_assert_num_queries(SESSION + 10):
         page = viewer.get(address(job), {"sort": "busy", "page": "60"})
     assert "totals-2950" in words(page)
     assert len(page.content) < 200_000
-    with django_assert_num_queries(SESSION + 8):
+    with django_assert_num_queries(SESSION + 9):
         assert len(data(viewer, job, page=61)["subtasks"]) == 50  # The last page.
     with django_assert_num_queries(SESSION + 4):
         viewer.get(address(job, name="operator-figure"))
