@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from checkpoints import ticks
+from checkpoints import chain_samples, ticks
 from checkpoints.operations import previews, returns, savepoints, upgrades
 from checkpoints.retention import discards, finalization
 from checkpoints.retention import sweep as retention_sweep
@@ -49,3 +49,9 @@ def sweep() -> None:
         retention_sweep.trim_details,
         savepoints.let_claimed_go,
     )
+
+
+@shared_task
+def sample() -> None:
+    """Add the counters of the chains of all jobs to their series."""
+    chain_samples.sample()

@@ -2,13 +2,14 @@
 
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 
-from controlplane.base.converters import Digest, JobId
+from controlplane.base.converters import Digest, JobId, Uid
 from controlplane.schema import DocsView, RootView, SchemaView
 
 app_name = "api"
 
 register_converter(JobId, "job")
 register_converter(Digest, "digest")
+register_converter(Uid, "uid")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RootView.as_view(), name="root"),

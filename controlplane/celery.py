@@ -30,6 +30,7 @@ COORDINATION, STORAGE, DELIVERIES, LAUNCH = "coordination", "storage", "deliveri
 TICK_S = 1.0
 SWEEP_S = 30.0
 ALERTS_S = 5.0
+SAMPLES_S = 10.0
 
 # Celery's part for Django puts the working directory first on the path, where anything may have the
 # name of a package. The directory that belongs there is this package's own.
@@ -69,6 +70,11 @@ app.conf.beat_schedule = {
     "checkpoint-sweep": {
         "task": "checkpoints.tasks.sweep",
         "schedule": SteadySchedule(SWEEP_S),
+        "options": _expires,
+    },
+    "samples": {
+        "task": "checkpoints.tasks.sample",
+        "schedule": SteadySchedule(SAMPLES_S),
         "options": _expires,
     },
     "deliveries": {

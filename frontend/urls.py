@@ -13,10 +13,12 @@ from frontend.confirm import views as asking
 from frontend.deliveries import delivery_views, endpoint_views
 from frontend.job import views
 from frontend.login import views as login_pages
+from frontend.operator import views as operator_pages
 from frontend.overview import views as overview_pages
 from frontend.retention import views as retention_pages
 from frontend.savepoints import views as savepoint_pages
 from frontend.secrets import views as secret_pages
+from frontend.slots import views as slot_pages
 from frontend.submit import views as submit_pages
 from frontend.uploads import views as upload_pages
 
@@ -58,6 +60,8 @@ urlpatterns = [
     *checkpoint_pages.urlpatterns,
     *savepoint_pages.urlpatterns,
     *recovery_pages.urlpatterns,
+    *operator_pages.urlpatterns,
+    *slot_pages.urlpatterns,
     *about_pages.urlpatterns,
     *account_views.urlpatterns,
     *list_views.urlpatterns,

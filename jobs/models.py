@@ -5,6 +5,7 @@
     Artifact <── Job ──< Driver ──< Attempt ──< Worker
                   ├──< Operator, Edge         the submitted graph, once its pipeline built it
                   ├──< Subtask                the newest attempt's
+                  ├──< ChainSample            a day of what the subtasks of each chain reported
                   ├──< JobException
                   ├──< JobEvent               facts, in their order
                   ├──< Operation
@@ -13,7 +14,7 @@
     ControlPlanePulse                         one row
 
 Only the services (``jobs.services``, ``jobs.operations``, ``jobs.drivers``, ``jobs.events``) write;
-``jobs.job_events`` alone writes job events.
+``jobs.job_events`` alone writes job events, and ``checkpoints.chain_samples`` chain samples.
 """
 
 import uuid
@@ -430,6 +431,50 @@ class Subtask(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job", "chain", "index"], name="subtask_place"),
         ]
+
+
+class ChainSample(models.Model):
+    """The counters of a chain at one moment, summed over its subtasks; see ``jobs.chain_series``.
+
+    Counters only grow within an attempt, so that the mean of any time between two samples is exact
+    without the samples between them. They are floats, which no sum overflows.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    # Without an index of its own: that of ``chain_sample_moment`` begins with it.
+    job = models.ForeignKey(
+        Job, on_delete=models.CASCADE, related_name="chain_samples", db_index=False
+    )
+    chain = models.CharField(max_length=300)  # The uid of its head.
+    at = models.DateTimeField()  # Of the newest report in it.
+    is_first_of_minute = models.BooleanField()  # The others go after an hour.
+    attempt = models.IntegerField()
+    running = models.IntegerField()  # Subtasks.
+    records_in = models.FloatField()
+    records_out = models.FloatField()
+    busy_ms = models.FloatField()
+    idle_ms = models.FloatField()
+    back_pressured_ms = models.FloatField()
+    # The busy share of the busiest subtask in its last seconds, 0 to 1; null: not known yet.
+    busiest = models.FloatField(null=True, blank=True)
+    watermark_ms = models.BigIntegerField(null=True, blank=True)  # The lowest of running subtasks.
+    # Bytes of each operator's state in the job's newest completed checkpoint, by the uid.
+    state_bytes = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["job", "chain", "at"]
+        indexes = [
+            models.Index(fields=["at", "id"], name="chain_sample_age"),
+            models.Index(
+                fields=["at"], condition=Q(is_first_of_minute=False), name="chain_sample_fine"
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "chain", "at"], name="chain_sample_moment"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.chain} of {self.job_id} at {self.at}"
 
 
 class JobException(models.Model):

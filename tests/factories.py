@@ -34,6 +34,7 @@ from jobs.models import (
     FINAL_JOB_STATUSES,
     Artifact,
     Attempt,
+    ChainSample,
     Driver,
     DriverStatus,
     Edge,
@@ -433,6 +434,28 @@ def subtasks(
         Subtask(chain=chain, index=index, **fixed)
         for chain in chains
         for index in range(parallelism)
+    )
+
+
+def chain_sample(of: Job, chain: str = "totals", **columns: Any) -> ChainSample:
+    """A sample of a chain of two subtasks, a quarter of whose time was busy."""
+    return ChainSample.objects.create(
+        **{
+            "job": of,
+            "chain": chain,
+            "at": clock.now(),
+            "is_first_of_minute": True,
+            "attempt": 1,
+            "running": PARALLELISM,
+            "records_in": 10_000.0,
+            "records_out": 400.0,
+            "busy_ms": 5_000.0,
+            "idle_ms": 14_000.0,
+            "back_pressured_ms": 1_000.0,
+            "busiest": 0.4,
+            "state_bytes": {chain: 80_000},
+            **columns,
+        }
     )
 
 

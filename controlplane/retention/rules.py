@@ -23,12 +23,13 @@ from controlplane.audit import chain
 from controlplane.audit.models import AuditEntry
 from controlplane.base.ticks import Budget
 from controlplane.deliveries.models import PENDING, Delivery, DeliveryAttempt
-from controlplane.retention import old_jobs
+from controlplane.retention import old_jobs, samples
 from jobs import attempt_ends, uploads
 from jobs.models import (
     LIVE_DRIVERS,
     Artifact,
     Attempt,
+    ChainSample,
     Driver,
     Job,
     JobEvent,
@@ -181,6 +182,14 @@ RULES: tuple[Rule, ...] = (
         age="at",
         days="WEIR_KEEP_EVENTS_DAYS",
         most="WEIR_KEEP_EVENTS_MAX",
+    ),
+    Rule(
+        kind="samples",
+        text="Samples of operators; after an hour one a minute",
+        model=ChainSample,
+        age="at",
+        days="WEIR_KEEP_SAMPLES_DAYS",
+        remove=samples.remove,
     ),
     Rule(
         kind="deliveries",

@@ -12,13 +12,14 @@ from django.shortcuts import render
 from django.urls import register_converter, reverse
 
 from controlplane.accounts.models import Role
-from controlplane.base.converters import JobId
+from controlplane.base.converters import JobId, Uid
 from controlplane.base.errors import NotFound, Refusal, existing
 from frontend.base import status
 from frontend.base.access import may
 from jobs.models import Job
 
 register_converter(JobId, "page_job")
+register_converter(Uid, "page_uid")
 
 OF_JOB = "jobs/<page_job:job_id>"  # Where a job's pages begin.
 
@@ -36,6 +37,7 @@ TABS = (
     Tab("job-checkpoints", "Checkpoints"),
     Tab("job-savepoints", "Savepoints"),
     Tab("job-recovery", "Recovery"),
+    Tab("job-slots", "Slots"),
     Tab("job-alerts", "Alerts"),
     Tab("job-configuration", "Configuration"),
     Tab("job-logs", "Logs", Role.OPERATOR),

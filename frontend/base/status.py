@@ -11,7 +11,7 @@ from checkpoints.conditions.judge import Condition
 from controlplane.deliveries.machine import DeliveryStatus
 from jobs.models import DriverStatus, OperationKind, OperationStatus
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 from weir.protocol.operations import Phase
 
 
@@ -76,6 +76,18 @@ CHECKPOINT: Mapping[CheckpointStatus, Label] = {
     CheckpointStatus.DISCARDED: Label(
         "Completed, discarded", "done", "It completed; its files have been deleted."
     ),
+}
+
+SUBTASK: Mapping[SubtaskStatus, Label] = {
+    SubtaskStatus.DEPLOYING: Label("Deploying", "busy"),
+    SubtaskStatus.INITIALIZING: Label("Restoring", "busy", "Its state is being restored."),
+    SubtaskStatus.RUNNING: Label("Running", "good"),
+    SubtaskStatus.ENDED: Label(
+        "Ended", "done", "All its input is processed; it still takes part in checkpoints."
+    ),
+    SubtaskStatus.FINISHED: Label("Finished", "done", "All that it committed is durable."),
+    SubtaskStatus.FAILED: Label("Failed", "bad"),
+    SubtaskStatus.CANCELED: Label("Stopped", "idle", "Its attempt ended before it did."),
 }
 
 DRIVER: Mapping[DriverStatus, Label] = {
@@ -179,6 +191,11 @@ def of_job(status: str, *, is_planned: bool = False) -> dict[str, str]:
 def of_checkpoint(status: str) -> dict[str, str]:
     """The label of a checkpoint's status."""
     return CHECKPOINT[CheckpointStatus(status)].as_json(status)
+
+
+def of_subtask(status: str) -> dict[str, str]:
+    """The label of a subtask's status."""
+    return SUBTASK[SubtaskStatus(status)].as_json(status)
 
 
 def of_driver(status: str, *, is_silent: bool) -> dict[str, str]:

@@ -169,7 +169,10 @@ def _graph(
         in_flight=queries.in_flight(shown),
         is_over=job.is_over,
     )
-    return state.graph_state(operators, moment)
+    shown_state = state.graph_state(operators, moment)
+    for chain in shown_state["chains"]:
+        chain["url"] = reverse("operator-page", args=[job.pk, chain["uid"]])
+    return shown_state
 
 
 def _slow(

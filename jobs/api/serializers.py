@@ -351,6 +351,48 @@ class RatesSerializer(serializers.Serializer[Any]):
     )
 
 
+class PointSerializer(serializers.Serializer[Any]):
+    """The load of a chain from the point before until ``at``. Null: not known."""
+
+    at = serializers.DateTimeField()
+    attempt = serializers.IntegerField(
+        help_text="The first point of each attempt has no rates and no shares."
+    )
+    running = serializers.IntegerField(help_text="Running subtasks, at the end.")
+    records_in_per_s = serializers.FloatField(
+        allow_null=True, help_text="Over all subtasks of the chain; for a source: records emitted."
+    )
+    records_out_per_s = serializers.FloatField(
+        allow_null=True, help_text="Over all subtasks of the chain."
+    )
+    busy = serializers.FloatField(
+        allow_null=True, help_text="Share of the time, 0 to 1, mean of the subtasks."
+    )
+    busiest = serializers.FloatField(
+        allow_null=True,
+        help_text="The same of the busiest subtask, in two seconds of that time.",
+    )
+    back_pressured = serializers.FloatField(
+        allow_null=True, help_text="Share of the time, 0 to 1, mean of the subtasks."
+    )
+    lag_ms = serializers.FloatField(
+        allow_null=True, help_text="The wall clock less the lowest watermark, the largest."
+    )
+    state_bytes = serializers.IntegerField(
+        allow_null=True, help_text="The operator's, in the newest completed checkpoint then."
+    )
+
+
+class SeriesSerializer(serializers.Serializer[Any]):
+    """The load of an operator's chain over time."""
+
+    operator = serializers.CharField()
+    chain = serializers.CharField(
+        help_text="The head of the operator's chain, which the rates and shares are of."
+    )
+    points = PointSerializer(many=True, help_text="The oldest first.")
+
+
 class GateProgressSerializer(serializers.Serializer[Any]):
     """One input gate of an alignment in progress; arrays have an entry per channel."""
 

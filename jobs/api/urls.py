@@ -9,6 +9,11 @@ urlpatterns = [
     path("jobs/<job:job_id>/restart", views.RestartView.as_view(), name="job-restart"),
     path("jobs/<job:job_id>/graph", views.GraphView.as_view(), name="job-graph"),
     path("jobs/<job:job_id>/subtasks", views.SubtasksView.as_view(), name="job-subtasks"),
+    path(
+        "jobs/<job:job_id>/operators/<uid:uid>/series",
+        views.SeriesView.as_view(),
+        name="operator-series",
+    ),
     path("jobs/<job:job_id>/attempts", views.AttemptsView.as_view(), name="job-attempts"),
     path("jobs/<job:job_id>/drivers", views.DriversView.as_view(), name="job-drivers"),
     path(

@@ -4,6 +4,7 @@ Jobs themselves are shown with facts from their checkpoints, so their list and t
 these views in ``checkpoints.api``.
 """
 
+from datetime import timedelta
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
@@ -19,7 +20,7 @@ from controlplane.accounts.models import Role
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import NotFound, existing
 from controlplane.base.views import OneView
-from jobs import services
+from jobs import chain_series, services
 from jobs.api import filters, requests
 from jobs.api import serializers as shapes
 from jobs.api.common import (
@@ -174,6 +175,51 @@ class SubtasksView(JobListView):
     filterset_class = filters.SubtaskFilter
     orderings = {"place": ("chain", "index")}
     default_ordering = "place"
+
+
+class SeriesQuery(serializers.Serializer):
+    """The time that a series covers."""
+
+    last_s = serializers.IntegerField(
+        default=3_600,
+        min_value=60,
+        max_value=86_400,
+        help_text="The last so many seconds.",
+    )
+
+
+class SeriesView(OfJob, OneView):
+    """A view of an operator's load over time."""
+
+    serializer_class = shapes.SeriesSerializer
+    query_class = SeriesQuery
+
+    @extend_schema(
+        operation_id="get_operator_series",
+        tags=["jobs"],
+        summary="An operator's load over time",
+        parameters=[
+            JOB_ID,
+            OpenApiParameter("uid", str, "path", description="The operator's uid."),
+            SeriesQuery,
+        ],
+    )
+    def get(self, request: Request, job_id: str, uid: str) -> Response:
+        """Points of the operator's chain, oldest first; each is the mean since the one before.
+
+        They are 10 seconds apart for an hour, then a minute, and kept for a day. A longer time than
+        480 points has points that are further apart.
+        """
+        query = self.query_class(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        operator = existing(
+            Operator.objects.filter(job=self.job, uid=uid), f"Job {job_id} has no operator {uid!r}."
+        )
+        span = timedelta(seconds=query.validated_data["last_s"])
+        samples = chain_series.read(job_id, operator.chain, span)
+        points = chain_series.points(samples, operator.uid)
+        shown = {"operator": operator.uid, "chain": operator.chain, "points": points}
+        return Response(self.get_serializer(shown).data)
 
 
 @job_list_schema("list_job_attempts", "The job's attempts", tag="jobs")

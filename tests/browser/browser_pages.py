@@ -26,7 +26,7 @@ from frontend.models import SavedFilter
 from jobs import uploads
 from jobs.models import Artifact, Job, Operation, Subtask
 from tests import factories
-from tests.database.frontend import documents, flights, rows_recovery
+from tests.database.frontend import documents, flights, rows_operator, rows_recovery
 from weir.config import CheckpointConfig
 from weir.examples import flights as example
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
@@ -50,8 +50,8 @@ class Shown:
 
 
 TABS = (
-    *("", "checkpoints/", "savepoints/", "recovery/", "alerts/", "configuration/", "logs/"),
-    "audit/",
+    *("", "checkpoints/", "savepoints/", "recovery/", "slots/", "alerts/", "configuration/"),
+    *("logs/", "audit/"),
 )
 
 # A rescale with which the job did not come to run.
@@ -189,7 +189,7 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
         Shown("running-logs-searched", f"{at}logs/?level=error&q=slot"),
         *_of_job("failed", failed, "", "checkpoints/", "recovery/"),
         *_of_job("finished", finished, ""),
-        *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/"),
+        *_of_job("starting", starting, "", "checkpoints/", "savepoints/", "recovery/", "slots/"),
         *_of_job("fork", fork, "", "savepoints/"),
         *_of_job("unaligned", unaligned, "", "checkpoints/", "checkpoints/1/", "checkpoints/2/"),
         Shown("unaligned-channels", f"/jobs/{unaligned.pk}/checkpoints/2/alignment?by=in_flight"),
@@ -198,6 +198,9 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
         Shown("checkpoint-under-way", f"{at}checkpoints/{UNDER_WAY}/"),
         Shown("checkpoint-savepoint", f"{at}checkpoints/{savepoint.checkpoint.number}/"),
         *(Shown(f"ask-{name}", f"{at}{name}") for name in QUESTIONS),
+        Shown("operator", f"{at}operators/hourly/"),
+        Shown("operator-in-chain", f"{at}operators/totals-sink/?window=15m&sort=busy"),
+        Shown("operator-of-ended", f"/jobs/{finished.pk}/operators/flights/"),
         Shown("ask-archive", f"/jobs/{finished.pk}/archive"),
         Shown("archived", f"/jobs/{archived.pk}/"),
         Shown("ask-unarchive", f"/jobs/{archived.pk}/unarchive"),
@@ -268,6 +271,8 @@ def _running(by: User) -> Job:
     )
     job.checkpoints.filter(number__gt=RESTORED).update(attempt=2)
     _aligning(job)
+    rows_operator.series(job, timedelta(minutes=50), restarted=BACK)
+    rows_operator.workers(job)
     return job
 
 

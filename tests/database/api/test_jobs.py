@@ -14,6 +14,7 @@ from rest_framework.test import APIClient
 
 from controlplane.accounts.models import Role, User
 from controlplane.audit.models import AuditEntry
+from controlplane.base import clock
 from jobs import operations
 from jobs.drivers import driver_files
 from jobs.models import Driver, Job, Operation, Worker
@@ -189,6 +190,31 @@ def test_a_subtask_shows_what_it_does(api: APIClient, operator: User) -> None:
     shown = api.get(at).json()["results"][3]
     assert shown["metrics"] == counted
     assert (shown["rates"], shown["aligning"], shown["stall"]) == (rates, aligning, stall)
+
+
+def test_an_operator_shows_its_load_over_time(api: APIClient, operator: User) -> None:
+    job = whole_jobs.everything(operator)
+    now = clock.now()
+    for ago_s, busy_ms, counted in ((7_190, 0.0, 0.0), (20, 0.0, 0.0), (10, 5_000.0, 40.0)):
+        factories.chain_sample(
+            job,
+            at=now - timedelta(seconds=ago_s),
+            records_in=counted,
+            busy_ms=busy_ms,
+            idle_ms=0.0 if busy_ms == 0 else 15_000.0,
+            back_pressured_ms=0.0,
+        )
+    at = f"{API}jobs/{job.pk}/operators/totals/series"
+    shown = api.get(at).json()
+    assert (shown["operator"], shown["chain"]) == ("totals", "totals")
+    first, second = shown["points"]
+    assert (first["records_in_per_s"], second["records_in_per_s"]) == (None, 4)
+    assert (second["busy"], second["busiest"], second["state_bytes"]) == (0.25, 0.4, 80_000)
+    assert second["at"] == (now - timedelta(seconds=10)).isoformat().replace("+00:00", "Z")
+    assert len(api.get(f"{at}?last_s=7200").json()["points"]) == 3
+    assert api.get(f"{at}?last_s=7").status_code == 400
+    assert api.get(at.replace("totals", "unheard/of%00")).status_code == 404
+    assert api.get(at.replace("totals", "unheard/of")).status_code == 404
 
 
 def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:

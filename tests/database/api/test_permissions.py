@@ -56,6 +56,7 @@ TABLE = {
     ("GET", "jobs/{job_id}/exceptions"): "viewer",
     ("GET", "jobs/{job_id}/graph"): "viewer",
     ("GET", "jobs/{job_id}/operations"): "viewer",
+    ("GET", "jobs/{job_id}/operators/{uid}/series"): "viewer",
     ("POST", "jobs/{job_id}/comparisons"): "operator",
     ("POST", "jobs/{job_id}/fork"): "operator",
     ("POST", "jobs/{job_id}/previews"): "operator",
@@ -141,7 +142,7 @@ def test_every_endpoint_has_a_row() -> None:
 @pytest.mark.parametrize(("method", "path"), sorted(TABLE, key=lambda one: one[::-1]))
 def test_who_may(db: None, method: str, path: str) -> None:
     least, login_only = TABLE[method, path].rstrip("*"), TABLE[method, path].endswith("*")
-    parts = {"job_id": "unknown", "number": 1, "id": _id(path), "name": "UNKNOWN"}
+    parts = {"job_id": "unknown", "number": 1, "id": _id(path), "name": "UNKNOWN", "uid": "u"}
     url = API + path.format(**parts, digest="0" * 64)
 
     def asked(client: APIClient) -> Any:

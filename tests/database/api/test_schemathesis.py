@@ -106,6 +106,7 @@ def test_what_the_document_allows_is_answered_as_it_says(case: Case, token: str)
     user = User.objects.get(username="root")
     digest = Artifact.objects.values_list("pk", flat=True).first() or "0" * 64
     names = {"job_id": JOB, "number": 2, "id": user.pk, "name": STORED, "digest": digest}
+    names["uid"] = "totals"
     if "operations" in case.path:
         names["id"] = OPERATION
     elif "savepoints" in case.path:

@@ -24,6 +24,7 @@ from controlplane.retention.rules import KEPT, RULES, Rule
 from jobs.models import (
     Artifact,
     Attempt,
+    ChainSample,
     Driver,
     Job,
     JobException,
@@ -117,6 +118,8 @@ def make(kind: str, at: datetime) -> Model:
             return factories.exception(job, at=at)
         case "events":
             return factories.event(job, at=at)
+        case "samples":
+            return factories.chain_sample(job, at=at)
         case "deliveries":
             return factories.delivery(
                 factories.endpoint(),
@@ -218,6 +221,18 @@ def test_the_number_is_looked_at_now_and_then_only(settings: Settings) -> None:
     assert look("exceptions") == 0
     Tally.objects.update(counted_at=clock.now() - rows.COUNTED_EVERY)
     assert look("exceptions") == 2
+
+
+def test_after_an_hour_one_sample_of_a_chain_stays_for_each_minute() -> None:
+    job = factories.job()
+    for seconds in (3_590, 3_610, 3_620):
+        for is_first in (True, False):
+            at = ago(seconds=seconds + is_first)
+            factories.chain_sample(job, at=at, is_first_of_minute=is_first)
+    assert look("samples") == 2
+    kept = ChainSample.objects.filter(at__lt=ago(seconds=3_600))
+    assert set(kept.values_list("is_first_of_minute", flat=True)) == {True}
+    assert ChainSample.objects.count() == 4
 
 
 # What stays ---------------------------------------------------------------------------------------
@@ -362,6 +377,7 @@ def test_a_job_goes_with_all_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = factories.driver(job, status="ended", ended_at=job.ended_at)
     factories.attempt(driver, workers=2, ended_at=job.ended_at, end="finished")
     factories.coordinator(job)
+    factories.chain_sample(job)
     for number in range(1, 6):
         factories.acknowledge(
             factories.checkpoint(job, number, status="discarded", acknowledged_count=0), "totals", 0

@@ -29,6 +29,8 @@ def job_on_every_page(settings: Settings, directory: Path) -> Job:
         if number == 1:
             flights.complete(job, number)
     factories.savepoint(job, "nightly", 1_000)
+    for records in (0.0, 400.0):
+        factories.chain_sample(job, "flights", records_in=records, watermark_ms=1_735_700_400_000)
     factories.attempted(factories.delivery(factories.endpoint(), factories.notice(job=job.pk)))
     rule = factories.rule("checkpoint_duration", parameters={"seconds": 1.0})
     factories.silence(rule=rule, job=job.pk)
@@ -40,6 +42,9 @@ def job_on_every_page(settings: Settings, directory: Path) -> Job:
 def addresses(job: Job) -> list[str]:
     """Every page, figure and API answer about the job."""
     given: dict[str, Any] = {"job_id": job.pk, "number": 1}
+    operator = job.operators.order_by("position").first()
+    if operator is not None:
+        given["uid"] = operator.uid
     delivery = Delivery.objects.select_related("endpoint").order_by("created_at").first()
     if delivery is not None:
         given["kind"] = delivery.endpoint.kind

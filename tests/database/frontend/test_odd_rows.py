@@ -17,7 +17,17 @@ from controlplane.accounts.models import Role
 from controlplane.alerts.models import Alert, Rule, Silence
 from controlplane.deliveries.models import Delivery, DeliveryAttempt, Endpoint
 from controlplane.embedded.redis import Redis
-from jobs.models import Attempt, Driver, Edge, Job, JobException, Operator, Subtask, Worker
+from jobs.models import (
+    Attempt,
+    ChainSample,
+    Driver,
+    Edge,
+    Job,
+    JobException,
+    Operator,
+    Subtask,
+    Worker,
+)
 from tests import factories
 from tests.database.frontend.all_pages import assert_every_page_opens, job_on_every_page
 
@@ -27,7 +37,7 @@ EXAMPLES = 15
 MODELS: tuple[type[models.Model], ...] = (
     *(Job, Driver, Attempt, Worker, Operator, Edge, Subtask, JobException),
     *(Checkpoint, Savepoint, SubtaskAck, GateAlignment),
-    *(Endpoint, Delivery, DeliveryAttempt, Rule, Alert, Silence),
+    *(ChainSample, Endpoint, Delivery, DeliveryAttempt, Rule, Alert, Silence),
 )
 _KEYS = {  # What joins rows, and what the services look rows up by.
     *("id", "number", "index", "chain", "uid", "operator", "job", "checkpoint", "attempt"),

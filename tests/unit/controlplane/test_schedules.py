@@ -65,5 +65,5 @@ def test_a_schedule_is_kept_on_disk(passed: list[float]) -> None:
 
 def test_every_tick_goes_by_it() -> None:
     schedules_used = [task["schedule"] for task in app.conf.beat_schedule.values()]
-    assert len(schedules_used) == 11
+    assert len(schedules_used) == 12
     assert all(isinstance(used, SteadySchedule) for used in schedules_used)

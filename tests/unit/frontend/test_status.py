@@ -6,7 +6,7 @@ import pytest
 import frontend
 from frontend.base import status
 from jobs.models import DriverStatus, OperationKind, OperationStatus
-from weir.protocol.lifecycle import CheckpointStatus, JobStatus
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus, SubtaskStatus
 
 CSS = Path(frontend.__file__).parent / "static/frontend/weir.css"
 
@@ -16,6 +16,7 @@ CSS = Path(frontend.__file__).parent / "static/frontend/weir.css"
     [
         (status.JOB, JobStatus),
         (status.CHECKPOINT, CheckpointStatus),
+        (status.SUBTASK, SubtaskStatus),
         (status.DRIVER, DriverStatus),
         (status.OPERATION, OperationStatus),
         (status.OPERATION_KIND, OperationKind),
@@ -31,7 +32,7 @@ def test_every_tone_has_a_colour_and_a_sign() -> None:
     assert set(rules) == set(status.TONES)
     signs = [re.search(r"--sign: \"(.)\"", rule).group(1) for rule in rules.values()]
     assert len(set(signs)) == len(signs)
-    tables = (status.JOB, status.CHECKPOINT, status.DRIVER, status.OPERATION)
+    tables = (status.JOB, status.CHECKPOINT, status.SUBTASK, status.DRIVER, status.OPERATION)
     used = {label.tone for table in tables for label in table.values()}
     assert used <= set(status.TONES)
 

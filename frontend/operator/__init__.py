@@ -1,0 +1,1 @@
+"""The page of an operator: its subtasks, and its load over time."""

@@ -1,0 +1,133 @@
+"""Slots as values of their page: a summary, and one page of them. Pure, but rows are Django's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+
+from controlplane.base.formatting import NOTHING, iso, listed, moment, number, plural, size
+from frontend.graph.state import rate
+from frontend.slots.queries import NOTHING_RUNS, Slot, SlotLoad
+
+Json = dict[str, Any]
+Loads = Mapping[int, SlotLoad]
+
+PER_PAGE = 50
+CHAINS_NAMED = 6  # Of each slot; the others are counted.
+HOSTS_NAMED = 3
+CPU_WAIT_NOTED = 0.25  # As in the graph.
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """An order of slots, the largest value first; those without one come last."""
+
+    key: str  # The value in addresses.
+    text: str
+    value: Callable[[Slot, SlotLoad], float | None] | None = None  # None: by their index.
+    needs_loads: bool = False  # Of all slots, not of one page.
+
+
+SORTS = {
+    sort.key: sort
+    for sort in (
+        Sort("slot", "Slot"),
+        Sort("busy", "Busiest", lambda _, load: load.busy, needs_loads=True),
+        Sort("wait", "Longest wait for CPU", lambda _, load: load.cpu_wait, needs_loads=True),
+        Sort("memory", "Most memory", lambda slot, _: _memory(slot)),
+    )
+}
+
+
+def _memory(slot: Slot) -> int | None:
+    return None if slot.worker is None else slot.worker.memory_bytes
+
+
+def in_order(slots: Sequence[Slot], sort: Sort, loads: Loads) -> list[Slot]:
+    """The slots in the wanted order, equal ones by their index."""
+    value = sort.value
+    if value is None:
+        return list(slots)
+
+    def key(slot: Slot) -> float:
+        known = value(slot, loads.get(slot.index, NOTHING_RUNS))
+        return float("inf") if known is None else -known
+
+    return sorted(slots, key=key)
+
+
+def tiles(slots: Sequence[Slot], wanted: int | None, *, is_over: bool) -> list[Json]:
+    """The number of slots, their hosts, and their memory."""
+    hosts = list(dict.fromkeys(slot.host for slot in slots if slot.host))
+    known = [(held, slot.index) for slot in slots if (held := _memory(slot)) is not None]
+    largest = max(known, default=None)
+    return [
+        _tile(
+            "Slots",
+            number(len(slots)),
+            "of the last attempt"
+            if is_over
+            else f"of {wanted:,} that the job needs"
+            if wanted is not None
+            else "",
+        ),
+        _tile("Hosts", number(len(hosts)) if hosts else NOTHING, listed(hosts, HOSTS_NAMED)),
+        _tile(
+            "Memory of workers",
+            size(sum(held for held, _ in known)) if known else NOTHING,
+            f"at most {size(largest[0])}, in slot {largest[1]:,}" if largest else "not reported",
+        ),
+    ]
+
+
+def _tile(name: str, value: str, more: str) -> Json:
+    return {"name": name, "value": value, "more": more}
+
+
+def slot_row(
+    job_id: str, slot: Slot, load: SlotLoad, chains: Sequence[tuple[str, int]], *, is_over: bool
+) -> Json:
+    """One slot of the table."""
+    worker = slot.worker
+    here = [uid for uid, parallelism in chains if parallelism > slot.index]
+    is_starved = load.cpu_wait is not None and load.cpu_wait >= CPU_WAIT_NOTED and not is_over
+    return {
+        "key": str(slot.index),
+        "anchor": f"slot-{slot.index}",
+        "name": f"Slot {slot.index:,}",
+        "host": slot.host or NOTHING,
+        "process": f"process {worker.pid}" if worker else "no worker process",
+        "since": iso(worker.started_at) if worker else "",
+        "since_text": moment(worker.started_at) if worker else "",
+        "memory": size(_memory(slot)),
+        "busy": _percent(None if is_over else load.busy),
+        "busy_share": 0.0 if is_over or load.busy is None else round(_bounded(load.busy), 3),
+        "cpu_wait": _percent(None if is_over else load.cpu_wait),
+        "starved": "too few processors" if is_starved else "",
+        "cpu_pressure": _percent(None if is_over else load.cpu_pressure),
+        "records_in": NOTHING if is_over or load.records_in is None else rate(load.records_in),
+        "running": _running(load, is_over=is_over),
+        "stuck": plural(load.stuck, "subtask") + " stuck" if load.stuck and not is_over else "",
+        "chains": [
+            {"name": f"{uid}-{slot.index}", "url": reverse("operator-page", args=[job_id, uid])}
+            for uid in here[:CHAINS_NAMED]
+        ],
+        "more": f"and {len(here) - CHAINS_NAMED:,} more" if len(here) > CHAINS_NAMED else "",
+    }
+
+
+def _running(load: SlotLoad, *, is_over: bool) -> str:
+    if is_over or not load.total:
+        return plural(load.total, "subtask")
+    if load.running == load.total:
+        return f"{plural(load.total, 'subtask')} running"
+    return f"{load.running:,} of {plural(load.total, 'subtask')} running"
+
+
+def _bounded(share: float) -> float:
+    return min(max(share, 0.0), 1.0)
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{_bounded(share) * 100:.0f}\u00a0%"
