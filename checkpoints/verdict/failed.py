@@ -114,6 +114,10 @@ _REASONS: Mapping[FailureReason, _Reason] = {
     ),
 }
 _OTHER = _Reason("the {noun} ended before it completed", _NOTHING_LOST)
+_LOST_WITH_MANIFEST = _Reason(
+    "the driver was lost before it had reported the manifest as written",
+    f"See why the driver was lost, in the job's exceptions and its log. {_NOTHING_LOST}",
+)
 _OF_ATTEMPT = (FailureReason.JOB_FAILOVER, FailureReason.TASK_FAILURE)
 
 # How the driver's words for the end of an attempt begin, where it was not a subtask's function.
@@ -122,6 +126,7 @@ _TEMPLATE = re.compile(r"the template process of this slot died with exit code (
 _FROZEN = re.compile(r"\bfrozen\b")
 _HANGS = re.compile(r"made no progress for \d+ ms; it hangs")
 _DRIVER_SILENT = re.compile(r"driver \d+ was silent for ")
+_DRIVER_LOST = re.compile(r"\bdriver was lost before\b")
 _DRIVER_ENDED = re.compile(
     r"the driver's process \d+ ended(?:, killed by (?P<signal>SIG\w+)| with exit code \d+)?"
 )
@@ -150,6 +155,8 @@ def judge(facts: Facts) -> Verdict:
     cause = times.cause
     if times.reason in _OF_ATTEMPT:
         cause = times.attempt_cause or cause
+    if times.lost_driver and _DRIVER_LOST.search(cause):  # Not for what it wrote to.
+        reason, cause = _LOST_WITH_MANIFEST, times.lost_driver
     finding = _of_cause(facts, cause)
     headline = _capital(reason.text.format(noun=times.noun))
     if finding.clause:

@@ -181,8 +181,9 @@ def slot_lost(run: Run) -> Json:
 
 def slot_killed(run: Run) -> Json:
     """A slot's process is killed."""
-    before = run.settled()
-    os.kill(run.job.worker_pid, signal.SIGKILL)
+    pid, before = run.job.worker_pid, run.settled()
+    run.job.await_pending()
+    os.kill(pid, signal.SIGKILL)
     return run.failed_one(before)
 
 
@@ -202,15 +203,17 @@ def driver_frozen(run: Run) -> Json:
 
 def driver_lost(run: Run) -> Json:
     """The same, until it is replaced."""
-    before = run.settled()
-    with stopped(run.job.python_driver.pid):
+    pid, before = run.job.python_driver.pid, run.settled()
+    run.job.await_pending()
+    with stopped(pid):
         return run.failed_one(before)
 
 
 def driver_killed(run: Run) -> Json:
     """The driver and its JVM are killed."""
-    before = run.settled()
-    for process in reversed(run.job.session):
+    session, before = run.job.session, run.settled()
+    run.job.await_pending()
+    for process in reversed(session):
         with suppress(psutil.NoSuchProcess):
             process.kill()
     return run.failed_one(before)
@@ -256,13 +259,13 @@ TROUBLES = (
     Trouble(
         "the checkpoint storage is slow",
         "the storage",
-        r"^The checkpoint storage was slow",
+        r"[Tt]he checkpoint storage was slow",
         switched("storage"),
     ),
     Trouble(
         "the storage is slow for one slot",
         "slot 1's storage",
-        r"^The storage was slow for (work|audit|numbers)-1 alone",
+        r"[Tt]he storage was slow for (work|audit|numbers)-1 alone",
         switched("one_storage"),
     ),
     Trouble(

@@ -375,6 +375,25 @@ def test_a_lost_process_is_told_by_how_it_was_lost(cause: str, advice: str, kind
     assert "storage" not in said(judgement)
 
 
+def test_a_manifest_that_failed_with_its_driver_does_not_blame_the_storage() -> None:
+    row = expired(
+        reason=FailureReason.FINALIZE_CHECKPOINT_FAILURE,
+        settled_at_ms=T0 + 800,
+        cause="its driver was lost before it had reported the manifest as written",
+        lost_driver="the driver's process 4711 ended, killed by SIGKILL",
+    )
+    judgement = judge.judge_checkpoint(Facts(times=row, operators=LINE.operators))
+    assert judgement.headline == (
+        "The driver was lost before it had reported the manifest as written: the driver's process "
+        "4711 ended, killed by SIGKILL."
+    )
+    assert (judgement.cause, judgement.culprits) == (Cause.DRIVER, ("driver",))
+    assert "storage" not in said(judgement)
+    stored = replace(row, cause="OSError: [Errno 5] Input/output error")
+    judgement = judge.judge_checkpoint(Facts(times=stored, operators=LINE.operators))
+    assert "look at the checkpoint storage" in said(judgement)
+
+
 HUNG = "the worker process of slot 1 made no progress for 3000 ms; it hangs in user code"
 
 
