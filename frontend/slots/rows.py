@@ -57,8 +57,16 @@ def in_order(slots: Sequence[Slot], sort: Sort, loads: Loads) -> list[Slot]:
     return sorted(slots, key=key)
 
 
-def tiles(slots: Sequence[Slot], wanted: int | None, *, is_over: bool) -> list[Json]:
-    """The number of slots, their hosts, and their memory."""
+def tiles(
+    slots: Sequence[Slot], wanted: int | None, driver_load: Mapping[str, float], *, is_over: bool
+) -> list[Json]:
+    """The number of slots, their hosts and their memory, and the wait of their driver.
+
+    Args:
+        driver_load: The driver's ``DriverLoad``; empty: not reported.
+    """
+    ran_ms, waited_ms = (driver_load.get(name, 0.0) for name in ("ran_ms", "waited_ms"))
+    is_known = ran_ms + waited_ms > 0 and not is_over
     hosts = list(dict.fromkeys(slot.host for slot in slots if slot.host))
     known = [(held, slot.index) for slot in slots if (held := _memory(slot)) is not None]
     largest = max(known, default=None)
@@ -77,6 +85,11 @@ def tiles(slots: Sequence[Slot], wanted: int | None, *, is_over: bool) -> list[J
             "Memory of workers",
             size(sum(held for held, _ in known)) if known else NOTHING,
             f"at most {size(largest[0])}, in slot {largest[1]:,}" if largest else "not reported",
+        ),
+        _tile(
+            "Driver waits for CPU",
+            _percent(waited_ms / (ran_ms + waited_ms) if is_known else None),
+            "of the time in which its threads want to run" if is_known else "not reported",
         ),
     ]
 

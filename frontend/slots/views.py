@@ -77,7 +77,9 @@ def _part(request: HttpRequest, job: Job) -> _Part:
     live = {
         "now": iso(now),
         "count": plural(len(known), "slot"),
-        "tiles": rows.tiles(known, job.slot_count, is_over=job.is_over),
+        "tiles": rows.tiles(
+            known, job.slot_count, driver.load if driver else {}, is_over=job.is_over
+        ),
         "has_pressure": any(load.cpu_pressure is not None for load in loads.values()),
         "slots": [
             rows.slot_row(

@@ -27,6 +27,5 @@ refetch(page, {
     fill(page, value);
     draw(value.newest); // The values do not wait for it.
   },
-  says: (since) =>
-    `No connection to the control plane since ${since}; this page shows the state at that time.`,
+  says: "this page shows the state at that time.",
 });

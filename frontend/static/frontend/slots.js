@@ -8,6 +8,5 @@ const page = document.getElementById("slots");
 refetch(page, {
   relevant: ({ status, attempt }) => [status, attempt],
   show: (value) => { fill(page, value); },
-  says: (since) =>
-    `No connection to the control plane since ${since}; this page shows the state at that time.`,
+  says: "this page shows the state at that time.",
 });

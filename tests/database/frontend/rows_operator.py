@@ -60,6 +60,9 @@ def workers(job: Job) -> None:
     for slot in range(factories.PARALLELISM):
         host, memory = f"node-{slot + 3}.cluster", 412_000_000 + 96_000_000 * slot
         factories.worker(attempt, slot, host=host, memory_bytes=memory)
+    load = {"window_ms": 10_000.0, "ran_ms": 2_400.0, "waited_ms": 180.0, "stood_ms": 0.0}
+    job.drivers.update(load=load)
     for row in job.subtasks.all():
-        row.rates = {**row.rates, "cpu_wait": 0.38 if row.index else 0.01}
+        wait = 0.38 if row.index else 0.01
+        row.rates = {**row.rates, "cpu_wait": wait, "cpu_pressure": wait + 0.1}
         row.save(update_fields=["rates"])

@@ -23,6 +23,7 @@ def job(db: None) -> Job:
     job = flights.running(parallelism=3)
     driver = job.drivers.get()
     driver.slots = {str(at): {"host": f"node-{at % 2}", "pid": 50 + at} for at in range(3)}
+    driver.load = {"window_ms": 2_000.0, "ran_ms": 300.0, "waited_ms": 100.0, "stood_ms": 0.0}
     driver.save()
     for at, memory in ((0, 2_000_000), (1, 5_000_000)):
         factories.worker(job.attempts.get(), at, host="node", memory_bytes=memory)
@@ -56,6 +57,7 @@ def test_the_summary_counts_slots_hosts_and_memory(viewer: Client, job: Job) -> 
         ("3", "of 3 that the job needs"),
         ("2", "node-0, node-1"),
         ("7.00 MB", "at most 5.00 MB, in slot 1"),
+        ("25\u00a0%", "of the time in which its threads want to run"),
     ]
 
 
@@ -98,6 +100,7 @@ def test_slots_of_a_job_that_is_over_have_no_load(viewer: Client, job: Job) -> N
     assert (second["busy"], second["cpu_wait"], second["starved"]) == ("–", "–", "")
     assert (second["running"], second["memory"]) == ("3 subtasks", "5.00 MB")
     assert shown["tiles"][0]["more"] == "of the last attempt"
+    assert shown["tiles"][3]["value"] == "–"
 
 
 def test_slots_of_an_earlier_driver_are_not_shown(viewer: Client, job: Job) -> None:
