@@ -41,7 +41,6 @@ _ASYNC = "call the service for whole slices of records, in process_batches or ma
 _MEMORY = "state lies in the memory of its slot, and needs no state backend"
 _STORAGE = "give the directory itself: env.get_checkpoint_config().set_checkpoint_storage(path)"
 _SLOTS = "each slot hosts a subtask of every operator, as one Spark task"
-_TTL = "register a timer that clears the state, in a KeyedProcessFunction"
 _FORMAT = "read lines with FileSource or SplitReader, and parse them in map; write with an Encoder"
 _CONNECTOR = "write a Source with a SplitReader (weir.datastream.connectors), or files"
 _JAVA = "no JVM code is needed: sources and sinks are Python (weir.datastream.connectors)"
@@ -153,7 +152,6 @@ _DATASTREAM: Mapping[str, str] = {
         _STORAGE,
     ),
     **dict.fromkeys(("SlotSharingGroup", "MemorySize"), _SLOTS),
-    "StateTtlConfig": _TTL,
     **dict.fromkeys(("SourceFunction", "SinkFunction", "JavaFunctionWrapper"), _JAVA),
     "FunctionWrapper": "give the function itself to the stream",
     "NullByteKeySelector": "stream.key_by(lambda record: 0)",

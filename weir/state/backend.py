@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from weir.common.clock import Clock, SystemClock
 from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError, ProtocolError
 from weir.graph.key_groups import Key, key_group
@@ -33,6 +34,14 @@ from weir.state.evolution import (
     describe_state,
     evolve_state,
 )
+from weir.state.expiring import (
+    ExpiringAggregatingState,
+    ExpiringListState,
+    ExpiringMapState,
+    ExpiringReducingState,
+    ExpiringValueState,
+)
+from weir.state.expiry import Expiry, StateTime, Sweep, expiring_type, live, undated
 from weir.state.keyed import (
     AggregatingState,
     ListState,
@@ -62,13 +71,14 @@ class Cursor:
 class StateTable(SharedTables[SlotKey]):
     """The values of one state."""
 
-    __slots__ = ("_copier", "kind", "name", "type_info")
+    __slots__ = ("_copier", "expiry", "kind", "name", "type_info")
 
     def __init__(self, name: str, kind: str, type_info: TypeInformation, groups: int) -> None:
         super().__init__(groups, values_mutable=type_info.is_mutable)
         self.name = name
         self.kind = kind
         self.type_info = type_info
+        self.expiry: Expiry | None = None  # None: the state has no time-to-live, or is undeclared.
         self._copier = type_info.copier
 
     @property
@@ -113,6 +123,7 @@ class FrozenState:
     type_info: TypeInformation
     tables: FrozenTables[SlotKey]
     part: int = 0  # Above 0: restored in another type than part 0, and not declared yet.
+    limit_ms: int | None = None  # Of its time-to-live at the barrier.
 
 
 class FrozenKeyedState:
@@ -150,16 +161,20 @@ class KeyedStateBackend:
         *,
         allow_pickled_state: bool = True,
         judge: Judge | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """An empty backend.
 
         Args:
             allow_pickled_state: False refuses states whose type is stored as pickles.
             judge: Called for every declared state, which it may refuse.
+            clock: The clock by which state expires; None: the machine's.
         """
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.cursor = Cursor()
+        self.time = StateTime(clock or SystemClock())
+        self.sweeps: list[Sweep] = []  # Of the declared states that expire.
         self._allow_pickled_state = allow_pickled_state
         self._judge = judge or Guard()
         # One per state; several for a state restored in several types, until it is declared.
@@ -207,23 +222,33 @@ class KeyedStateBackend:
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """One value per key."""
-        return self._state(descriptor, ValueState)
+        return self._state(descriptor, ValueState, ExpiringValueState)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
         """A list per key."""
-        return self._state(descriptor, ListState)
+        return self._state(descriptor, ListState, ExpiringListState)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
         """A dictionary per key."""
-        return self._state(descriptor, MapState)
+        return self._state(descriptor, MapState, ExpiringMapState)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
         """One reduced value per key."""
-        return self._state(descriptor, lambda t, c: ReducingState(t, c, descriptor.reduce))
+        reduce = descriptor.reduce
+        return self._state(
+            descriptor,
+            lambda t, c: ReducingState(t, c, reduce),
+            lambda t, c, e: ExpiringReducingState(t, c, e, reduce),
+        )
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         """One accumulator per key."""
-        return self._state(descriptor, lambda t, c: AggregatingState(t, c, descriptor.agg_function))
+        function = descriptor.agg_function
+        return self._state(
+            descriptor,
+            lambda t, c: AggregatingState(t, c, function),
+            lambda t, c, e: ExpiringAggregatingState(t, c, e, function),
+        )
 
     def record_changes(self) -> list[ChangeLog[SlotKey]]:
         """Log the changes of every state declared from now on; the list grows with them."""
@@ -246,6 +271,8 @@ class KeyedStateBackend:
     def values_of(self, key: Key) -> dict[str, Any]:
         """Copies of a key's values by the name of their state, accumulators as they are.
 
+        What has expired is left out.
+
         Raises:
             ProtocolError: The key's group belongs to another subtask.
         """
@@ -256,9 +283,12 @@ class KeyedStateBackend:
         for name, tables in self._tables.items():
             for table in tables:
                 value = table.tables[group - self.key_groups.first].get(slot)
+                if value is not None and table.expiry is not None:
+                    value = live(table.kind, value, table.expiry.limit_ms())
                 if value is not None:
                     copier = table.type_info.copier
-                    values[name] = value if copier is None else copier(value)
+                    copied = value if copier is None else copier(value)
+                    values[name] = copied if table.expiry is None else undated(table.kind, copied)
         return values
 
     def freeze(self, checkpoint_id: CheckpointId) -> FrozenKeyedState:
@@ -277,7 +307,15 @@ class KeyedStateBackend:
                 table.release(view)
 
         frozen = tuple(
-            FrozenState(t.name, t.kind, t.type_info, view, part) for part, t, view in shared
+            FrozenState(
+                t.name,
+                t.kind,
+                t.type_info,
+                view,
+                part,
+                None if t.expiry is None else t.expiry.limit_ms(),
+            )
+            for part, t, view in shared
         )
         return FrozenKeyedState(
             checkpoint_id, self.key_groups, self.max_parallelism, frozen, release
@@ -303,7 +341,12 @@ class KeyedStateBackend:
         tables.append(StateTable(name, kind, type_info, len(self.key_groups)))
         return tables[-1]
 
-    def _state(self, descriptor: StateDescriptor, make: Callable[[StateTable, Cursor], S]) -> S:
+    def _state(
+        self,
+        descriptor: StateDescriptor,
+        make: Callable[[StateTable, Cursor], S],
+        make_expiring: Callable[[StateTable, Cursor, Expiry], S],
+    ) -> S:
         name, kind, type_info = descriptor.name, descriptor.kind, descriptor.type_info
         if type_info.has_pickles and not self._allow_pickled_state:
             raise ConfigError(
@@ -318,15 +361,32 @@ class KeyedStateBackend:
                     f"state {name!r} is declared twice: as {known.kind} of {known.type_info} and "
                     f"as {kind} of {type_info}; give one of them another name"
                 )
+            if known.ttl_config != descriptor.ttl_config:
+                raise ConfigError(
+                    f"state {name!r} is declared twice, with another time-to-live; give one of "
+                    "them another name"
+                )
             return cast(S, state)
-        table = self._declared(name, kind, type_info)
+        if descriptor.ttl_config is None:
+            table = self._declared(name, kind, type_info, None)
+        else:
+            expiry = Expiry.configured(descriptor.ttl_config, self.time)
+            stored = expiring_type(kind, type_info, expiry.domain)
+            table = self._declared(name, kind, stored, expiry)
         if self._changes is not None:
             self._changes.append(table.record_changes())
-        made = make(table, self.cursor)
+        if table.expiry is None:
+            made = make(table, self.cursor)
+        else:
+            made = make_expiring(table, self.cursor, table.expiry)
+            if table.expiry.in_background:
+                self.sweeps.append(Sweep(table, table.expiry))
         self._states[name] = descriptor, made
         return made
 
-    def _declared(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
+    def _declared(
+        self, name: str, kind: str, type_info: TypeInformation, expiry: Expiry | None
+    ) -> StateTable:
         """The table of a state, with its restored values converted to the declared type."""
         declared = describe_state(kind, type_info)
         restored = self._tables.get(name, [])
@@ -334,7 +394,10 @@ class KeyedStateBackend:
             self._judge(Declaration(name, kind, declared))
         evolutions: list[Evolution] = []
         for part in restored:
-            evolution = evolve_state((part.kind, part.type_info), (kind, type_info))
+            types = (part.kind, part.type_info), (kind, type_info)
+            evolution = (
+                evolve_state(*types) if expiry is None else evolve_state(*types, expiry.touch)
+            )
             stored = describe_state(part.kind, part.type_info)
             self._judge(Declaration(name, kind, declared, stored, evolution))
             evolutions.append(evolution)
@@ -347,6 +410,7 @@ class KeyedStateBackend:
         if not parts:
             parts = [StateTable(name, kind, type_info, len(self.key_groups))]
         table, *others = parts
+        table.expiry = expiry
         for other in others:
             for group, values in enumerate(other.tables):
                 for slot, value in values.items():

@@ -51,6 +51,7 @@ from weir.state.codec import (
 )
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
+from weir.state.expiry import live_rows
 from weir.state.shared import FrozenTables
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.store import StoreWriter
@@ -282,7 +283,10 @@ def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> _Co
     def batches() -> Iterator[pa.RecordBatch]:
         sized = state.kind in ("list", "map")
         first, last = frozen.key_groups.first, key_kind is None
-        for groups, slots, values in _rows(state.tables, first, sized=sized, last=last):
+        for rows in _rows(state.tables, first, sized=sized, last=last):
+            if state.limit_ms is not None:
+                rows = live_rows(state.kind, state.limit_ms, rows)
+            groups, slots, values = rows
             arrays = [groups, store_keys(slots, key_kind), state.type_info.to_arrow(values)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         state.tables.end()

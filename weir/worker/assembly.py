@@ -140,6 +140,7 @@ def _build(
             allow_non_restored_state=config.allow_non_restored_state,
             restored=[h for h in restore.handles if h.handle.kind != KIND] if restore else (),
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
+            clock=clock,
         )
         restored_bytes += state.restored_bytes
         head_output = _output(chain, uid, operators, gates, reuse=config.object_reuse)
