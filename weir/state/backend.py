@@ -1,12 +1,10 @@
-"""The keyed state backend: dictionaries, one per state and key group, shared with frozen views.
+"""The keyed state of one operator subtask: its states by name, over the tables of a backend.
 
-A mutable value is copied the first time it is returned or changed after a freeze, once per key and
-freeze, while the frozen view lives (``shared``). An object that user code kept from before the
-barrier is not protected: a function must read its state anew for each record, as functions do
-anyway.
+It declares and restores states, converts what was restored, and has the current key, on which all
+states act. The values lie in the tables of a backend (``backends``).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -15,6 +13,8 @@ from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError, ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
+from weir.state.backends.base import FrozenEntries, StateTable, StateTables
+from weir.state.backends.heap import HeapTables
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.state.descriptors import (
     AggregatingStateDescriptor,
@@ -25,7 +25,6 @@ from weir.state.descriptors import (
     ValueStateDescriptor,
 )
 from weir.state.evolution import (
-    Converter,
     Declaration,
     Evolution,
     Guard,
@@ -51,7 +50,7 @@ from weir.state.keyed import (
     ValueState,
     no_key,
 )
-from weir.state.shared import ChangeLog, FrozenTables, SharedTables
+from weir.state.shared import ChangeLog
 
 S = TypeVar("S", bound=State)
 
@@ -68,52 +67,6 @@ class Cursor:
         self.slot: SlotKey = None
 
 
-class StateTable(SharedTables[SlotKey]):
-    """The values of one state."""
-
-    __slots__ = ("_copier", "expiry", "kind", "name", "type_info")
-
-    def __init__(self, name: str, kind: str, type_info: TypeInformation, groups: int) -> None:
-        super().__init__(groups, values_mutable=type_info.is_mutable)
-        self.name = name
-        self.kind = kind
-        self.type_info = type_info
-        self.expiry: Expiry | None = None  # None: the state has no time-to-live, or is undeclared.
-        self._copier = type_info.copier
-
-    @property
-    def is_mutable(self) -> bool:
-        """Whether its values can be changed in place."""
-        return self._copier is not None
-
-    def own(self, group: int, slot: SlotKey) -> Any:
-        """The value, copied where a view shares it; None where there is none."""
-        value = self.tables[group].get(slot)
-        if not self.views or self._copier is None or value is None:
-            return value
-        log = self.views[-1].logs[group]
-        if log is None or slot not in log:  # Not replaced since the newest freeze.
-            value = self._copier(value)
-            self.put(group, slot, value)
-        return value
-
-    def evolved(self, type_info: TypeInformation, convert: Converter | None) -> "StateTable":
-        """The same values as another type; views keep their values.
-
-        Units: O(keys).
-        """
-        made = StateTable(self.name, self.kind, type_info, len(self.tables))
-        copier = self._copier if self.views else None
-        for old, new in zip(self.tables, made.tables, strict=True):
-            values: Iterable[Any] = old.values()
-            if copier is not None:
-                values = map(copier, values)
-            if convert is not None:
-                values = map(convert, values)
-            new.update(zip(old, values, strict=True))
-        return made
-
-
 @dataclass(frozen=True, slots=True)
 class FrozenState:
     """The values of one state as they were at a barrier."""
@@ -121,7 +74,7 @@ class FrozenState:
     name: str
     kind: str
     type_info: TypeInformation
-    tables: FrozenTables[SlotKey]
+    tables: FrozenEntries
     part: int = 0  # Above 0: restored in another type than part 0, and not declared yet.
     limit_ms: int | None = None  # Of its time-to-live at the barrier.
 
@@ -162,6 +115,7 @@ class KeyedStateBackend:
         allow_pickled_state: bool = True,
         judge: Judge | None = None,
         clock: Clock | None = None,
+        tables: StateTables | None = None,
     ) -> None:
         """An empty backend.
 
@@ -169,6 +123,7 @@ class KeyedStateBackend:
             allow_pickled_state: False refuses states whose type is stored as pickles.
             judge: Called for every declared state, which it may refuse.
             clock: The clock by which state expires; None: the machine's.
+            tables: The tables to keep values in; None: in memory.
         """
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
@@ -177,6 +132,7 @@ class KeyedStateBackend:
         self.sweeps: list[Sweep] = []  # Of the declared states that expire.
         self._allow_pickled_state = allow_pickled_state
         self._judge = judge or Guard()
+        self.tables: StateTables = tables or HeapTables(len(key_groups))
         # One per state; several for a state restored in several types, until it is declared.
         self._tables: dict[str, list[StateTable]] = {}
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
@@ -265,8 +221,8 @@ class KeyedStateBackend:
     def keys(self, name: str) -> Iterator[Key]:
         """All keys that have a value in the state of this name, by key group."""
         for table in self._tables.get(name, ()):
-            for slots in table.tables:
-                yield from map(key_of_slot, list(slots))
+            for group in range(len(table.tables)):
+                yield from map(key_of_slot, table.slots(group))
 
     def values_of(self, key: Key) -> dict[str, Any]:
         """Copies of a key's values by the name of their state, accumulators as they are.
@@ -296,29 +252,23 @@ class KeyedStateBackend:
 
         Units: O(states x key groups), independent of the number of keys.
         """
-        shared = [
-            (part, table, table.freeze())
-            for tables in self._tables.values()
-            for part, table in enumerate(tables)
+        parts = [
+            (part, table) for tables in self._tables.values() for part, table in enumerate(tables)
         ]
-
-        def release() -> None:
-            for _, table, view in shared:
-                table.release(view)
-
+        view = self.tables.freeze([table for _, table in parts])
         frozen = tuple(
             FrozenState(
-                t.name,
-                t.kind,
-                t.type_info,
-                view,
+                table.name,
+                table.kind,
+                table.type_info,
+                entries,
                 part,
-                None if t.expiry is None else t.expiry.limit_ms(),
+                None if table.expiry is None else table.expiry.limit_ms(),
             )
-            for part, t, view in shared
+            for (part, table), entries in zip(parts, view.entries, strict=True)
         )
         return FrozenKeyedState(
-            checkpoint_id, self.key_groups, self.max_parallelism, frozen, release
+            checkpoint_id, self.key_groups, self.max_parallelism, frozen, view.release
         )
 
     def stored_types(self, name: str) -> list[TypeInformation]:
@@ -338,7 +288,7 @@ class KeyedStateBackend:
         for table in tables:
             if table.kind == kind and table.type_info == type_info:
                 return table
-        tables.append(StateTable(name, kind, type_info, len(self.key_groups)))
+        tables.append(self.tables.table(name, kind, type_info))
         return tables[-1]
 
     def _state(
@@ -403,17 +353,17 @@ class KeyedStateBackend:
             evolutions.append(evolution)
         is_same = len(restored) == 1 and evolutions[0].verdict is Verdict.KEPT
         parts = [
-            part if is_same else part.evolved(type_info, evolution.convert)
+            part if is_same else self.tables.evolved(part, type_info, evolution.convert)
             for part, evolution in zip(restored, evolutions, strict=True)
             if evolution.verdict is not Verdict.UNMAPPABLE
         ]
         if not parts:
-            parts = [StateTable(name, kind, type_info, len(self.key_groups))]
+            parts = [self.tables.table(name, kind, type_info)]
         table, *others = parts
         table.expiry = expiry
         for other in others:
-            for group, values in enumerate(other.tables):
-                for slot, value in values.items():
+            for group in range(len(other.tables)):
+                for slot, value in other.entries(group):
                     table.put(group, slot, value)
         self._tables[name] = [table]
         return table

@@ -14,7 +14,8 @@ from weir.state.expiry import Expiry, has_expired, plain_type
 from weir.state.keyed import AggregatingState, ListState, MapState, ReducingState, State, ValueState
 
 if TYPE_CHECKING:
-    from weir.state.backend import Cursor, StateTable
+    from weir.state.backend import Cursor
+    from weir.state.backends.base import StateTable
 
 
 class _OneValue(State):

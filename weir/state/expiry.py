@@ -18,7 +18,7 @@ time, at the end of the input, expires nothing.
 Snapshots leave out what has expired by the time of their barrier.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +32,7 @@ from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.state.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
-    from weir.state.backend import StateTable
+    from weir.state.backends.base import StateTable
 
 UNDATED: Final = MIN_WATERMARK_MS
 SLICE_ENTRIES: Final = 2_048  # Looked at in one go: some 0.3 ms.
@@ -220,19 +220,13 @@ class Sweep:
         self._interval_ms = min(max(interval_ms, _INTERVAL_MIN_MS), _INTERVAL_MAX_MS)
         self._swept_ms = MIN_WATERMARK_MS  # Event time when the last sweep began.
         self._next_ms = expiry.time.processing_ms() + self._interval_ms
-        self._group = len(table.tables)  # The next one; past the last: no sweep is under way.
-        self._slots: Sequence[Any] = ()  # Of the group before, and the place among them.
-        self._at = 0
-        self._map: Any = None  # A map too large for one slice, and its keys that are left.
-        self._keys: list[Any] = []
-
-    @property
-    def _is_under_way(self) -> bool:
-        return self._group < len(self._table.tables) or self._at < len(self._slots)
+        self._left: Iterator[tuple[int, Any]] | None = None  # None: no sweep is under way.
+        self._map: tuple[int, Any] = (0, None)  # The map that is looked at,
+        self._keys: list[Any] = []  # and its keys that are left.
 
     def due_ms(self) -> int | None:
         """The processing time at which the next slice is due; None: event time has not moved."""
-        if self._is_under_way:
+        if self._left is not None:
             return _AT_ONCE
         if not self._expiry.by_event_time:
             return self._next_ms
@@ -246,33 +240,38 @@ class Sweep:
         due_ms = self.due_ms()
         if due_ms is None or due_ms > self._expiry.time.processing_ms():
             return 0
-        if not self._is_under_way:
-            self._group = 0
+        if self._left is None:
+            self._left = self._places()
             self._next_ms = self._expiry.time.processing_ms() + self._interval_ms
             self._swept_ms = self._expiry.time.reached_ms
-        limit_ms, now_ms = self._expiry.limit_ms(), self._expiry.now_ms()
+        times = self._expiry.limit_ms(), self._expiry.now_ms()
         seen = 0
-        while seen < entries_max and self._is_under_way:
-            if self._at == len(self._slots):
-                # The slots of one group at once: a dictionary that changes cannot be iterated.
-                self._slots, self._at = list(self._table.tables[self._group]), 0
-                self._group += 1
-                seen += 1
+        while seen < entries_max:
+            if self._keys:
+                seen += self._look_at_map(*times, entries_max)
                 continue
-            seen += self._look(self._group - 1, limit_ms, now_ms, entries_max)
+            place = next(self._left, None)
+            if place is None:
+                self._left = None
+                break
+            seen += self._look(*place, *times)
         return seen
 
-    def _look(self, group: int, limit_ms: int, now_ms: int, entries_max: int) -> int:
-        """Look at the next slot; returns the number of entries."""
-        table, slot = self._table, self._slots[self._at]
+    def _places(self) -> Iterator[tuple[int, Any]]:
+        """Group and slot of all values."""
+        for group in range(len(self._table.tables)):
+            for slot in self._table.slots(group):
+                yield group, slot
+
+    def _look(self, group: int, slot: Any, limit_ms: int, now_ms: int) -> int:
+        """Look at a value, or begin to if it is a map; returns the number of entries."""
+        table = self._table
         value = table.tables[group].get(slot)
         if value is None:
-            self._at += 1
-            self._map = None
             return 1
         if table.kind == "map":
-            return self._look_at_map(group, slot, value, (limit_ms, now_ms), entries_max)
-        self._at += 1
+            self._map, self._keys = (group, slot), list(value)
+            return 1
         if table.kind == "list":
             if any(self._is_stale(pair[0], limit_ms, now_ms) for pair in value):
                 held = table.own(group, slot)
@@ -287,28 +286,23 @@ class Sweep:
                 table.put(group, slot, (now_ms, table.own(group, slot)[1]))
         return 1
 
-    def _look_at_map(
-        self, group: int, slot: Any, value: Any, times: tuple[int, int], entries_max: int
-    ) -> int:
+    def _look_at_map(self, limit_ms: int, now_ms: int, entries_max: int) -> int:
         """Look at the next entries of a map."""
-        if self._map is None:
-            self._map, self._keys = slot, list(value)
-        keys, self._keys = self._keys[-entries_max:], self._keys[:-entries_max]
-        if not self._keys:
-            self._at += 1
-            self._map = None
-        stale = [k for k in keys if k in value and self._is_stale(value[k][0], *times)]
+        keys = self._keys[-entries_max:]
+        del self._keys[-entries_max:]
+        value = self._table.tables[self._map[0]].get(self._map[1]) or {}
+        stale = [k for k in keys if k in value and self._is_stale(value[k][0], limit_ms, now_ms)]
         if stale:
-            held = self._table.own(group, slot)
+            held = self._table.own(*self._map)
             for key in stale:
                 touched_ms, entry = held[key]
-                if has_expired(touched_ms, times[0]):
+                if has_expired(touched_ms, limit_ms):
                     del held[key]
                 else:
-                    held[key] = (times[1], entry)
+                    held[key] = (now_ms, entry)
             if not held:
-                self._table.remove(group, slot)
-        return len(keys) + 1
+                self._table.remove(*self._map)
+        return len(keys)
 
     def _renewed(self, pairs: list[Any], limit_ms: int, now_ms: int) -> list[Any]:
         """The elements of a list that have not expired, with the times that they are to have."""

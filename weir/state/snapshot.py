@@ -41,6 +41,7 @@ from weir.common.typeinfo import TypeInformation, type_from_wire
 from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaError
 from weir.ids import KeyGroupRange, StateHandle
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend
+from weir.state.backends.base import FrozenEntries
 from weir.state.codec import (
     MixedKeysError,
     SlotKey,
@@ -52,7 +53,6 @@ from weir.state.codec import (
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.state.expiry import live_rows
-from weir.state.shared import FrozenTables
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.store import StoreWriter
 from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
@@ -255,7 +255,7 @@ def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], _Content]]
     match frozen:
         case FrozenKeyedState():
             for state in frozen.states:
-                if len(state.tables):
+                if not state.tables.is_empty:
                     form = f"state+{state.part}" if state.part else "state"
                     yield f"{form}.{state.name}", partial(_state, frozen, state)
         case FrozenTimers():
@@ -388,18 +388,17 @@ def _schema(
     return pa.schema(fields, metadata=about.metadata())
 
 
-def _pieces(tables: FrozenTables[Any]) -> Iterator[list[Any]]:
-    """All keys of frozen dictionaries, some at a time."""
+def _pieces(tables: FrozenEntries) -> Iterator[list[Any]]:
+    """All keys of frozen entries, some at a time."""
     for group in tables.groups:
-        left = iter(tables.group(group))
-        while piece := list(islice(left, PIECE_OBJECTS)):
-            yield piece
+        for slots, _ in tables.pieces(group, PIECE_OBJECTS):
+            yield slots
 
 
 def _rows(
-    tables: FrozenTables[Any], first: int, *, sized: bool = False, last: bool
+    tables: FrozenEntries, first: int, *, sized: bool = False, last: bool
 ) -> Iterator[tuple[pa.Array, list[Any], list[Any]]]:
-    """Key groups, keys and values of all entries of the dictionaries of groups ``first`` and on.
+    """Key groups, keys and values of all frozen entries, of the key groups ``first`` and on.
 
     Small groups share a piece. ``sized`` values count for as many objects as they hold. ``last``:
     no group is read again.
@@ -410,11 +409,7 @@ def _rows(
     values: list[Any] = []
     weight = 0
     for index in tables.groups:
-        table = tables.group(index, last=last)
-        # Keys and values apart: a tuple for each pair would cost more than the rest.
-        left, left_values = iter(table), iter(table.values())
-        while piece := list(islice(left, PIECE_OBJECTS // 8)):
-            piece_values = list(islice(left_values, PIECE_OBJECTS // 8))
+        for piece, piece_values in tables.pieces(index, PIECE_OBJECTS // 8, last=last):
             groups.append(first + index)
             counts.append(len(piece))
             keys += piece
@@ -538,8 +533,7 @@ def _restore_state(
         slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
         values = type_info.from_arrow(batch.column("value"))
         for group, start, end in _runs(groups):
-            pairs = zip(slots[start:end], values[start:end], strict=True)
-            table.tables[group - first].update(pairs)
+            table.load(group - first, slots[start:end], values[start:end])
 
 
 def _restore_timers(

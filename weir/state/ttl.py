@@ -4,9 +4,9 @@ Every value, every element of a list and every entry of a map has a time-to-live
 begins anew when it is written, or also when it is read. Beside Flink's processing time it may run
 in event time, which Flink does not offer.
 
-Expired entries leave in three ways, with any cleanup that the configuration names: when they are met by
-a read, in the background by slices (unless it is disabled), and in every snapshot, which does not
-hold them. The ``cleanup_*`` methods are there so that programs for Flink run unchanged.
+Expired entries leave in three ways, with any cleanup that the configuration names: when a read
+meets them, in the background by slices (unless it is disabled), and in every snapshot, which does
+not hold them. The ``cleanup_*`` methods are there so that programs for Flink run unchanged.
 
 Source: Flink, ``StateTtlConfig`` and ``TtlStateFactory``.
 """
