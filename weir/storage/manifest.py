@@ -226,7 +226,7 @@ def read_handle(store: CheckpointStore, directory: str, handle: StateHandle) -> 
     else:
         path = _path(directory, handle)
         try:
-            data = store.read(path)
+            data = _read(store, path, handle.size)
         except PathNotFoundError as cause:
             raise _corrupt(path, "it is missing") from cause
     if problem := _difference(handle, len(data), checksum_of(data)):
@@ -305,6 +305,20 @@ def _path(directory: str, handle: StateHandle) -> str:
     if handle.path is None:
         raise CorruptStateError(f"state {handle.name} has neither a path nor bytes; {_FALL_BACK}")
     return within(directory, handle.path)
+
+
+def _read(store: CheckpointStore, path: str, size: int) -> bytes:
+    """A file that should have this size: in ranges if it is large, which storages may require."""
+    if size <= _VERIFY_PIECE_BYTES:
+        return store.read(path)
+    pieces: list[bytes] = []
+    at = 0
+    while at <= size and (piece := store.read_range(path, at, _VERIFY_PIECE_BYTES)):
+        pieces.append(piece)
+        at += len(piece)
+    if not pieces and not store.exists(path):
+        raise PathNotFoundError(f"the checkpoint storage has no file {path}")
+    return b"".join(pieces)
 
 
 def _measured(store: CheckpointStore, path: str) -> tuple[int, str]:
