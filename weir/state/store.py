@@ -17,6 +17,7 @@ from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.state.backend import KeyedStateBackend
+from weir.state.backends.base import StateTables
 from weir.state.columnar import ColumnarTable
 from weir.state.evolution import (
     Declaration,
@@ -62,6 +63,7 @@ class OperatorStateStore:
         allow_non_restored_state: bool = False,
         judge: Judge | None = None,
         clock: Clock | None = None,
+        tables: StateTables | None = None,
     ) -> None:
         """Restore the state of the handles.
 
@@ -74,6 +76,7 @@ class OperatorStateStore:
                 dropped.
             judge: Called for every declared state; None refuses state that cannot be mapped.
             clock: The clock by which state expires; None: the machine's.
+            tables: The tables of the backend for values per key; None: in memory.
 
         Raises:
             CorruptStateError: The bytes of a handle are damaged.
@@ -91,6 +94,7 @@ class OperatorStateStore:
             allow_pickled_state=allow_pickled_state,
             judge=self._judge,
             clock=clock,
+            tables=tables,
         )
         self._timers = KeyedTimers(key_groups, max_parallelism)
         self._tables: dict[str, ColumnarTable] = {}
@@ -227,12 +231,15 @@ class OperatorStateStore:
         dues = (sweep.due_ms() for sweep in self._keyed.sweeps)
         return min((due for due in dues if due is not None), default=None)
 
-    def sweep(self) -> None:
-        """Remove a slice of the state that has expired, if one is due.
+    def tidy(self) -> None:
+        """Do the backend's slice of work, and remove a slice of the state that has expired.
+
+        Between two slices of records.
 
         Units: at most ``SLICE_ENTRIES`` entries are looked at, but the elements of one list, and
         the keys of one key group, at once.
         """
+        self._keyed.tables.tidy()
         left = SLICE_ENTRIES
         for sweep in self._keyed.sweeps:
             left -= sweep.step(left)
@@ -252,6 +259,10 @@ class OperatorStateStore:
         parts += [state.freeze() for state in self._lists.values()]
         parts += [state.freeze() for state in self._broadcasts.values()]
         return parts
+
+    def close(self) -> None:
+        """Release what the backend holds, such as files on local disk."""
+        self._keyed.tables.close()
 
     def _table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]

@@ -160,7 +160,7 @@ class FunctionHarness:
                 self._operator.on_processing_time(self._clock.now_ms())
                 self._fire()
             self._clock.wait_until(end_ms * 1_000_000)
-            self._state.sweep()
+            self._state.tidy()
 
         return self._stepped(pass_time)
 
@@ -215,6 +215,7 @@ class FunctionHarness:
     def close(self) -> None:
         """Close the function."""
         self._operator.close()
+        self._state.close()
 
     # Running.
 

@@ -226,7 +226,7 @@ class Subtask:
         if self.alignment_clock.has_timers and self._time_out_alignments():
             return Progress.WORKED
         for state in self._keyed_states:
-            state.sweep()
+            state.tidy()
         if self._is_held:
             return Progress.BACK_PRESSURED
         if self.status is not SubtaskStatus.RUNNING or self._suspended_by is not None:
@@ -640,6 +640,7 @@ class Subtask:
                 chained.operator.close()
             except Exception as error:
                 on_error(error)
+            chained.state.close()
 
 
 def _pauses(options: BarrierOptions) -> bool:

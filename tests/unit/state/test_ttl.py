@@ -140,7 +140,7 @@ def swept(store: OperatorStateStore, clock: HandClock) -> None:
     if due_ms is not None:
         clock.ms = max(clock.ms, due_ms)
         while (due_ms := store.sweep_due_ms()) is not None and due_ms <= clock.ms:
-            store.sweep()
+            store.tidy()
 
 
 def entries(store: OperatorStateStore) -> int:
@@ -502,7 +502,7 @@ def test_a_sweep_without_traffic_leaves_only_what_lives() -> None:
     slices, end_ms = 0, clock.ms + 2 * 2_000
     while (due_ms := store.sweep_due_ms()) is not None and due_ms <= end_ms:
         clock.ms = max(clock.ms, due_ms)
-        store.sweep()
+        store.tidy()
         slices += 1
     assert entries(store) == 100
     assert slices >= 6  # None of them looked at all entries.
