@@ -164,6 +164,29 @@ class NetworkSecurity(StrEnum):
     PLAIN = "plain"  # Both ends prove a secret, and nothing is encrypted: for trusted networks.
 
 
+class StateBackendKind(StrEnum):
+    """The place of state per key while a job runs; snapshots have one form for all of them."""
+
+    HASHMAP = "hashmap"  # Python objects in memory.
+    ROCKSDB = "rocksdb"  # The slot's local disk, and in memory what changed last.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateConfig:
+    """Settings of state per key."""
+
+    backend: StateBackendKind = StateBackendKind.HASHMAP
+    directory: str | None = None  # Of rocksdb, on each slot's machine; None: for temporary files.
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "backend", StateBackendKind(self.backend))
+        except ValueError as error:
+            raise ConfigError(
+                f"the state backend is {self.backend!r}; it is one of {', '.join(StateBackendKind)}"
+            ) from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelConfig:
     """Settings of connections, and bounds on the bytes under way between subtasks."""
@@ -202,6 +225,7 @@ class JobConfig:
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
     channels: ChannelConfig = field(default_factory=ChannelConfig)
+    state: StateConfig = field(default_factory=StateConfig)
     heartbeat_interval_ms: int = 1_000
     heartbeat_timeout_ms: int = 50_000  # A worker whose loop is silent this long is replaced.
     slots_timeout_ms: int = 60_000  # How long to wait for all slots to register.
@@ -232,6 +256,7 @@ class JobConfig:
             "checkpoints": CheckpointConfig,
             "restart": RestartConfig,
             "channels": ChannelConfig,
+            "state": StateConfig,
         }
         plain = {
             key: from_mapping(nested[key], value) if key in nested else value

@@ -13,7 +13,16 @@ from enum import StrEnum
 from typing import Any
 
 from controlplane.base.formatting import interval, moment
-from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NETWORK, RESTART, Words, slots
+from frontend.about.setting_labels import (
+    CHANNELS,
+    CHECKPOINTS,
+    JOB,
+    NETWORK,
+    RESTART,
+    STATE,
+    Words,
+    slots,
+)
 from jobs import redaction
 from jobs.models import Driver, Job, Operator, PipelineKind
 from weir.config import (
@@ -23,6 +32,7 @@ from weir.config import (
     JobConfig,
     RestartConfig,
     RestartStrategyKind,
+    StateConfig,
 )
 
 NOT_PLANNED = "not known until the pipeline has built its graph"
@@ -115,6 +125,7 @@ def setting_groups(
             "Execution",
             [
                 *_settled(job, JOB, JobConfig, job.settings, without="name"),
+                *_settled(job, STATE, StateConfig, job.settings.get("state")),
                 *_settled(job, CHANNELS, ChannelConfig, job.settings.get("channels")),
                 *_network(job),
             ],

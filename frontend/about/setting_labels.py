@@ -148,6 +148,20 @@ CHANNELS: Mapping[str, Words] = {
     ),
 }
 
+STATE: Mapping[str, Words] = {
+    "backend": Words(
+        "State backend",
+        "Where state per key lies while the job runs. Hashmap: in memory. Rocksdb: on the slots’ "
+        "local disks.",
+        _words,
+    ),
+    "directory": Words(
+        "Directory for state",
+        "Of the state backend rocksdb, on each machine with slots.",
+        none="the one for temporary files",
+    ),
+}
+
 NETWORK: Mapping[str, str] = {
     "encrypted": "Encrypted",
     "local": "Authenticated; nothing leaves the driver’s machine",
@@ -197,7 +211,7 @@ JOB: Mapping[str, Words] = {
 }
 
 # Fields of JobConfig that have groups of their own, or that the control plane does not get.
-NESTED = ("checkpoints", "restart", "channels", "parameters")
+NESTED = ("checkpoints", "restart", "channels", "state", "parameters")
 
 
 def slots(count: int | None) -> str:

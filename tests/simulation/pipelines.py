@@ -32,6 +32,7 @@ from weir.operators.keys import FunctionKeySelector
 from weir.operators.sinks.pending_commits import PendingCommits
 from weir.protocol.lineage import UNKNOWN, Lineage
 from weir.state.descriptors import ValueStateDescriptor
+from weir.state.ttl import StateTtlConfig
 from weir.storage.writer import StoredSnapshotWriter
 
 Row: TypeAlias = tuple[str, int, int, int, tuple[str, ...]]
@@ -39,6 +40,7 @@ Name: TypeAlias = tuple[str, int]  # Origin and number.
 Reach: TypeAlias = Callable[[str], None]
 
 KEY_COUNT = 5
+FORGOTTEN_MS = 2  # The time-to-live of a state of aggregates.
 SUBTASKS_MAX = 8  # Of one operator.
 SIDE = "side"
 GONE = "the output belongs to a later attempt"
@@ -253,7 +255,7 @@ class Splitting(Routed):
 
 
 class Counting(Routed):
-    """A running aggregate per key."""
+    """A running aggregate per key, and the number of its last record, which is soon forgotten."""
 
     def on_watermark(self, timestamp_ms: int) -> None:
         self._watermark_ms = max(self._watermark_ms, timestamp_ms)
@@ -264,18 +266,39 @@ class Counting(Routed):
         self._keyed = keyed
         self._number = keyed.get_state(ValueStateDescriptor("number", Types.LONG()))
         self._total = keyed.get_state(ValueStateDescriptor("total", Types.LONG()))
+        self._at_ms = keyed.get_state(ValueStateDescriptor("at_ms", Types.LONG()))
+        forgotten = ValueStateDescriptor("recent", Types.LONG())
+        forgotten.enable_time_to_live(StateTtlConfig.new_builder(FORGOTTEN_MS).build())
+        self._recent = keyed.get_state(forgotten)
 
     def process(self, rows: list[Row]) -> None:
         counted: list[Row] = []
         for key, row in zip(SELECTOR.keys_of_rows(rows), rows, strict=True):
             self._keyed.set_current_key(key)
             number = (self._number.value() or 0) + 1
+            self._look_back(number)
             total = (self._total.value() or 0) + row[2]
             self._number.update(number)
             self._total.update(total)
             name = (counted_origin(self._uid, key), number)
             counted.append((*name, mixed(name), total, (self._here,)))
         self.emit(counted)
+
+    def _look_back(self, number: int) -> None:
+        """Compare the state with a time-to-live with one that has none.
+
+        Raises:
+            InvariantBroken: It is still there when its time has passed, or gone before.
+        """
+        now_ms, at_ms = self.ctx.clock.now_ms(), self._at_ms.value()
+        lives = at_ms is not None and now_ms - at_ms < FORGOTTEN_MS
+        if self._recent.value() != (number - 1 if lives else None):
+            raise InvariantBroken(
+                f"{self._here} has {self._recent.value()} before {number}, written at {at_ms}, "
+                f"at {now_ms}"
+            )
+        self._recent.update(number)
+        self._at_ms.update(now_ms)
 
 
 class TwoPhaseSink(Routed):

@@ -24,6 +24,7 @@ FORMER: Mapping[str, str] = {
     "pipeline.operator-chaining": "pipeline.operator-chaining.enabled",
     "python.operator-chaining.enabled": "pipeline.operator-chaining.enabled",
     "restart-strategy": "restart-strategy.type",
+    "state.backend": "state.backend.type",
     "state.checkpoints.dir": "execution.checkpointing.dir",
     "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
     "state.storage.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
@@ -41,7 +42,7 @@ class Given:
 
 
 _CHECKPOINTING = "execution.checkpointing."
-_HEAP = "state lies in the memory of its slot, and checkpoints of it are written whole"
+_HEAP = "state.backend.type is hashmap or rocksdb, and checkpoints are written whole"
 
 GIVEN: Mapping[str, Given] = {
     "execution.runtime-mode": Given(
@@ -95,8 +96,6 @@ GIVEN: Mapping[str, Given] = {
         ("true",), "operators without .uid(...) are named by kind and order"
     ),
     "python.fn-execution.streaming.enabled": Given(("true",), "functions get records one by one"),
-    "state.backend": Given(("hashmap", "filesystem", "jobmanager"), f"{_HEAP}; leave it out"),
-    "state.backend.type": Given(("hashmap",), f"{_HEAP}; leave it out"),
     "state.backend.incremental": Given(("false",), f"{_HEAP}; leave it out"),
     "state.backend.local-recovery": Given(("false",), "state is read from the storage"),
     "state.backend.changelog.enabled": Given(("false",), f"{_HEAP}; leave it out"),

@@ -38,10 +38,10 @@ _CONNECT = (
 _BROADCAST = f"{_CONNECT}; stream.broadcast() sends each record to every subtask"
 _ALL = "give all records one key: stream.key_by(lambda record: 0).window(...)"
 _ASYNC = "call the service for whole slices of records, in process_batches or map_batches"
-_MEMORY = "state lies in the memory of its slot, and needs no state backend"
+_BACKEND = "env.set_state_backend(HashMapStateBackend() or EmbeddedRocksDBStateBackend())"
+_CHANGELOG = "leave it out: snapshots are written beside the stream"
 _STORAGE = "give the directory itself: env.get_checkpoint_config().set_checkpoint_storage(path)"
 _SLOTS = "each slot hosts a subtask of every operator, as one Spark task"
-_TTL = "register a timer that clears the state, in a KeyedProcessFunction"
 _FORMAT = "read lines with FileSource or SplitReader, and parse them in map; write with an Encoder"
 _CONNECTOR = "write a Source with a SplitReader (weir.datastream.connectors), or files"
 _JAVA = "no JVM code is needed: sources and sinks are Python (weir.datastream.connectors)"
@@ -132,16 +132,13 @@ _DATASTREAM: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "StateBackend",
-            "HashMapStateBackend",
-            "EmbeddedRocksDBStateBackend",
             "RocksDBStateBackend",
             "MemoryStateBackend",
             "FsStateBackend",
             "PredefinedOptions",
             "CustomStateBackend",
         ),
-        _MEMORY,
+        _BACKEND,
     ),
     **dict.fromkeys(
         (
@@ -153,7 +150,6 @@ _DATASTREAM: Mapping[str, str] = {
         _STORAGE,
     ),
     **dict.fromkeys(("SlotSharingGroup", "MemorySize"), _SLOTS),
-    "StateTtlConfig": _TTL,
     **dict.fromkeys(("SourceFunction", "SinkFunction", "JavaFunctionWrapper"), _JAVA),
     "FunctionWrapper": "give the function itself to the stream",
     "NullByteKeySelector": "stream.key_by(lambda record: 0)",
@@ -241,7 +237,6 @@ MODULES: Mapping[str, str] = {
     "weir.datastream.async_data_stream": _ASYNC,
     "weir.datastream.checkpoint_storage": _STORAGE,
     "weir.datastream.slot_sharing_group": _SLOTS,
-    "weir.datastream.state_backend": _MEMORY,
     "weir.datastream.time_characteristic": _CHARACTERISTIC,
     "weir.datastream.formats": _FORMAT,
     "weir.datastream.utils": "Weir's functions take and return Python values",
@@ -356,10 +351,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "register_cached_file": "read the file in open() of a function, by a path that all "
         "machines reach",
         "register_slot_sharing_group": _SLOTS,
-        "set_state_backend": _MEMORY,
-        "get_state_backend": _MEMORY,
-        "enable_changelog_state_backend": _MEMORY,
-        "is_changelog_state_backend_enabled": _MEMORY,
+        "enable_changelog_state_backend": _CHANGELOG,
+        "is_changelog_state_backend_enabled": _CHANGELOG,
         "set_default_savepoint_directory": "weir savepoint --to DIR",
         "get_default_savepoint_directory": "weir savepoint --to DIR",
         "set_buffer_timeout": _STREAM["set_buffer_timeout"],

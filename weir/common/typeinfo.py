@@ -16,6 +16,7 @@ from typing import Any
 from weir.common.types.base import TypeInformation, Wire
 from weir.common.types.basic import BASIC, PICKLED
 from weir.common.types.composite import ListTypeInfo, MapTypeInfo, RowTypeInfo
+from weir.common.types.expiring import ExpiringTypeInfo
 from weir.errors import SchemaError
 
 __all__ = [
@@ -187,6 +188,8 @@ def type_from_wire(wire: Wire) -> TypeInformation:
             return RowTypeInfo(tuple(map(type_from_wire, kinds)), tuple(names))
         case ["TUPLE", list(kinds)]:
             return RowTypeInfo(tuple(map(type_from_wire, kinds)), is_tuple=True)
+        case ["EXPIRING", str(domain), value]:
+            return ExpiringTypeInfo(type_from_wire(value), domain)
         case ["MAP", key, value]:
             return MapTypeInfo(type_from_wire(key), type_from_wire(value))
         case ["LIST" | "PRIMITIVE_ARRAY" | "BASIC_ARRAY" | "OBJECT_ARRAY" as name, element]:

@@ -53,6 +53,7 @@ from weir.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from weir.state.ttl import StateTtlConfig
 
 __all__ = [
     "StreamExecutionEnvironment",
@@ -94,6 +95,7 @@ __all__ = [
     "MapStateDescriptor",
     "ReducingStateDescriptor",
     "AggregatingStateDescriptor",
+    "StateTtlConfig",
 ]
 
 if not TYPE_CHECKING:

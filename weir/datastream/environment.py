@@ -34,6 +34,7 @@ from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.execution_mode import RuntimeExecutionMode
 from weir.datastream.options import read_options
+from weir.datastream.state_backend import StateBackend
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import (
     End,
@@ -51,6 +52,7 @@ from weir.operators.sources.split_source import Source, tells_event_time
 from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
 from weir.secrets import job_secrets
+from weir.state.backends.choice import checked
 
 logger = logging.getLogger(__name__)
 
@@ -156,6 +158,24 @@ class StreamExecutionEnvironment(MissingNames):
         self._restart = restart
         return self
 
+    def set_state_backend(self, state_backend: StateBackend) -> Self:
+        """Set the place of state per key: ``HashMapStateBackend``, ``EmbeddedRocksDBStateBackend``.
+
+        Raises:
+            ConfigError: It is no such backend, or its package is not installed.
+        """
+        if not isinstance(state_backend, StateBackend):
+            raise ConfigError(
+                f"set_state_backend takes a HashMapStateBackend() or an "
+                f"EmbeddedRocksDBStateBackend(), not {state_backend!r}"
+            )
+        self._job = replace(self._job, state=checked(state_backend.settings))
+        return self
+
+    def get_state_backend(self) -> StateBackend:
+        """The state backend."""
+        return StateBackend.configured(self._job.state)
+
     def set_on_error(self, action: Literal["fail", "skip"], *, limit: int | None = None) -> Self:
         """Set the treatment of bad records, on which a function raises; not in PyFlink.
 
@@ -198,7 +218,8 @@ class StreamExecutionEnvironment(MissingNames):
             raise ConfigError(f"configure takes a Configuration, not {configuration!r}")
         read = read_options(Configuration(configuration).to_dict())
         channels = replace(self._job.channels, **read.get("channels", {}))
-        self._job = replace(self._job, channels=channels, **read.get("job", {}))
+        state = checked(replace(self._job.state, **read.get("state", {})))
+        self._job = replace(self._job, channels=channels, state=state, **read.get("job", {}))
         self._restart = replace(self._restart, **read.get("restart", {}))
         self._checkpoints.change(**read.get("checkpoints", {}))
         unaligned = read.get("unaligned", {})

@@ -11,10 +11,17 @@ from typing import Any
 
 from weir.common.flink_keys import FORMER, needs_nothing
 from weir.common.time import milliseconds_of
-from weir.config import CheckpointingMode, NetworkSecurity, RestartStrategyKind, Retention
+from weir.config import (
+    CheckpointingMode,
+    NetworkSecurity,
+    RestartStrategyKind,
+    Retention,
+    StateBackendKind,
+)
 from weir.errors import ConfigError
 
-NEAR = 0.75  # Of a key that is misspelt; difflib's ratio.
+NEAR = 0.75  # Of a key that may be misspelt; difflib's ratio.
+MISSPELT = 0.96  # Of one that is, and no other key of Flink's.
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
 _UNITS_MS = {
     1: ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
@@ -31,7 +38,8 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
 class Option:
     """The setting behind a key, and the reader of its value."""
 
-    section: str  # "checkpoints", "restart", "channels", "unaligned", "on_error", "job", "options".
+    section: str  # "checkpoints", "restart", "channels", "state", "unaligned", "on_error", "job" or
+    # "options".
     field: str
     read: Callable[[Any], Any]
 
@@ -46,7 +54,7 @@ def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     read: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         option = OPTIONS.get(FORMER.get(key, key))
-        if option is None and needs_nothing(key, value):
+        if option is None and not _is_misspelt(key) and needs_nothing(key, value):
             continue
         if option is None:
             near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=NEAR)
@@ -58,6 +66,10 @@ def read_options(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         except ValueError as error:
             raise ConfigError(f"{key} cannot be {value!r}: {error}") from error
     return read
+
+
+def _is_misspelt(key: str) -> bool:
+    return bool(difflib.get_close_matches(key, OPTIONS, n=1, cutoff=MISSPELT))
 
 
 def duration_ms(value: Any) -> int:
@@ -122,6 +134,15 @@ def _strategy(value: Any) -> RestartStrategyKind:
     return RestartStrategyKind("none" if name in ("off", "disable") else name)
 
 
+def _backend(value: Any) -> StateBackendKind:
+    name = _name(value)
+    if name in ("filesystem", "jobmanager"):  # Flink's older names for state in memory.
+        return StateBackendKind.HASHMAP
+    if name not in list(StateBackendKind):
+        raise ValueError(f"it is one of {', '.join(StateBackendKind)}")
+    return StateBackendKind(name)
+
+
 def _security(value: Any) -> NetworkSecurity:
     return NetworkSecurity(_name(value))
 
@@ -156,6 +177,8 @@ OPTIONS: Mapping[str, Option] = {
     "weir.network.security": Option("channels", "security", _security),
     "weir.on-error": Option("on_error", "action", _name),
     "weir.on-error.limit": Option("on_error", "limit", int),
+    "state.backend.type": Option("state", "backend", _backend),
+    "state.backend.rocksdb.localdir": Option("state", "directory", str),
     "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
     "weir.restart.end-on-repeated-error": Option("restart", "ends_on_repeated_error", _boolean),
     "restart-strategy.type": Option("restart", "kind", _strategy),

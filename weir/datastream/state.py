@@ -12,6 +12,7 @@ from weir.state.descriptors import (
     ValueStateDescriptor,
 )
 from weir.state.keyed import AggregatingState, ListState, MapState, ReducingState, State, ValueState
+from weir.state.ttl import StateTtlConfig
 
 __all__ = [
     "AggregatingState",
@@ -24,6 +25,7 @@ __all__ = [
     "ReducingStateDescriptor",
     "State",
     "StateDescriptor",
+    "StateTtlConfig",
     "ValueState",
     "ValueStateDescriptor",
 ]

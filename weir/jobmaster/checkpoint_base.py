@@ -92,4 +92,5 @@ class CheckpointBase:
             acks=tuple(ack for _, ack in sorted(acks.items())),
             location=pending.barrier.options.target,
             source_records=self.records_with(plan, acks) if self.knows_all_records else {},
+            state_backend=str(job.config.state.backend),
         )

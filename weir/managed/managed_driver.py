@@ -249,6 +249,7 @@ def planned(graph: JobGraph, config: JobConfig, spark_application: str, now_ms: 
         del settings[name]
     masker = job_secrets.masker()
     settings["channels"] = to_wire(config.channels)
+    settings["state"] = to_wire(config.state)
     return JobPlanned(
         at_ms=now_ms,
         name=masker.text(graph.name),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from weir.common.batch import Batch, builtin_name
+from weir.common.batch import Batch, Timestamps, builtin_name
 from weir.common.typeinfo import TypeInformation, Types
 from weir.common.types.dynamic import DYNAMIC
 from weir.errors import BadRecordsError, GraphError, KeyTypeError, UserError
@@ -44,6 +44,7 @@ from weir.operators.user_code import failure_at, failure_in, returning_records, 
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.state.codec import SlotKey, slot_key
 from weir.state.descriptors import ValueStateDescriptor
+from weir.state.expiry import no_record
 from weir.state.timers import KeyedTimers, Timer
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class KeyedInput:
         self._places: list[
             tuple[SlotKey, int]
         ] = []  # Of the records still to come, the last one first.
+        self._timestamps: Timestamps | None = None  # Of all records of the slice.
 
     def keys_of(self, batch: Batch) -> tuple[list[Any], list[int]]:
         """Key and key group of every record.
@@ -105,16 +107,23 @@ class KeyedInput:
         _, slots, groups = self.places_of(batch)
         self._places = list(zip(slots, groups, strict=True))
         self._places.reverse()
+        self._timestamps = batch.timestamps
 
     def under_key(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``function`` for record after record of the slice, each under its own key."""
         cursor = self.backend.cursor
+        self.backend.time.record_ms = self._record_ms
 
         def call(row: Any) -> Any:
             cursor.slot, cursor.group = self._places.pop()
             return function(row)
 
         return call
+
+    def _record_ms(self) -> int | None:
+        """The event time of the record that ``under_key`` is at; None: it has none."""
+        times = self._timestamps
+        return None if times is None else int(times[len(times) - len(self._places) - 1])
 
 
 class _UnderKey(CallOperator):
@@ -131,11 +140,24 @@ class _UnderKey(CallOperator):
         super().open(ctx)
         self._input = KeyedInput(ctx, self._selector)
         self.call = self._input.under_key(self.call)
+        self._time = self._input.backend.time
+
+    @property
+    def carries_watermarks(self) -> bool:
+        """Unless state expires by them."""
+        return super().carries_watermarks and not self._time.is_event_time_used
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice."""
         self._input.begin(batch)
         super().on_batch(batch, input_index)
+        if batch.watermarks is not None:
+            self._time.on_watermark(batch.watermarks.last_ms)
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Let state expire by event time."""
+        self._time.on_watermark(timestamp_ms)
+        super().on_watermark(timestamp_ms)
 
 
 class KeyedMapOperator(_UnderKey, MapOperator):
@@ -271,6 +293,9 @@ class TimerOperator(FunctionOperator):
         self._saved_watermark = WatermarkState(ctx)
         self.watermark = self._saved_watermark.restored_ms
         self._firing_event_time = self._saved_watermark.was_firing
+        self.time = ctx.state.keyed.time
+        if not self._firing_event_time:  # Else the timers still to fire come first.
+            self.time.on_watermark(self.watermark)
         super().open(ctx)
         self._input = KeyedInput(ctx, self._selector)
 
@@ -290,6 +315,7 @@ class TimerOperator(FunctionOperator):
         if next_ms is not None and next_ms <= self.watermark:
             self._firing_event_time = True
         elif not self._firing_event_time:
+            self.time.on_watermark(self.watermark)
             self.ctx.output.emit_watermark(self.watermark)
 
     @property
@@ -304,6 +330,7 @@ class TimerOperator(FunctionOperator):
             fired, is_done = self._fire_due(TimeDomain.EVENT_TIME, self.watermark, records_max)
             if is_done:
                 self._firing_event_time = False
+                self.time.on_watermark(self.watermark)
                 self.ctx.output.emit_watermark(self.watermark)
         elif self._firing_until_ms is not None:
             fired, is_done = self._fire_due(
@@ -338,9 +365,15 @@ class TimerOperator(FunctionOperator):
         set_key = self._input.backend.set_current_key_and_group
         now_ns = self.ctx.clock.monotonic_ns
         ends_ns = now_ns() + SLICE_MAX_NS
+        time = self.time
+        time.record_ms = no_record
+        # State that expires by event time does so in step with the timers.
+        expires = time.is_event_time_used and domain is TimeDomain.EVENT_TIME
         fired = 0
         while fired < records_max and (timer := queue.poll(until_ms)) is not None:
             set_key(timer.key, timer.group)
+            if expires:
+                time.on_watermark(timer.timestamp_ms)
             self.fire(timer, domain)
             fired += 1
             if now_ns() >= ends_ns:
@@ -364,6 +397,7 @@ class KeyedProcessOperator(TimerOperator):
         places = zip(*self._input.places_of(batch), times_of(batch), strict=True)
         rows, process, take = batch.rows, self._process, self.collector.take
         cursor, context = self._input.backend.cursor, self._context
+        self.time.record_ms = context.timestamp
         left = iter(rows)
         try:
             if self.bad is not None:

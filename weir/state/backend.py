@@ -1,19 +1,20 @@
-"""The keyed state backend: dictionaries, one per state and key group, shared with frozen views.
+"""The keyed state of one operator subtask: its states by name, over the tables of a backend.
 
-A mutable value is copied the first time it is returned or changed after a freeze, once per key and
-freeze, while the frozen view lives (``shared``). An object that user code kept from before the
-barrier is not protected: a function must read its state anew for each record, as functions do
-anyway.
+It declares and restores states, converts what was restored, and has the current key, on which all
+states act. The values lie in the tables of a backend (``backends``).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from weir.common.clock import Clock, SystemClock
 from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError, ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
+from weir.state.backends.base import FrozenEntries, StateTable, StateTables
+from weir.state.backends.heap import HeapTables
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.state.descriptors import (
     AggregatingStateDescriptor,
@@ -24,7 +25,6 @@ from weir.state.descriptors import (
     ValueStateDescriptor,
 )
 from weir.state.evolution import (
-    Converter,
     Declaration,
     Evolution,
     Guard,
@@ -33,6 +33,14 @@ from weir.state.evolution import (
     describe_state,
     evolve_state,
 )
+from weir.state.expiring import (
+    ExpiringAggregatingState,
+    ExpiringListState,
+    ExpiringMapState,
+    ExpiringReducingState,
+    ExpiringValueState,
+)
+from weir.state.expiry import Expiry, StateTime, Sweep, expiring_type, live, undated
 from weir.state.keyed import (
     AggregatingState,
     ListState,
@@ -42,7 +50,7 @@ from weir.state.keyed import (
     ValueState,
     no_key,
 )
-from weir.state.shared import ChangeLog, FrozenTables, SharedTables
+from weir.state.shared import ChangeLog
 
 S = TypeVar("S", bound=State)
 
@@ -59,51 +67,6 @@ class Cursor:
         self.slot: SlotKey = None
 
 
-class StateTable(SharedTables[SlotKey]):
-    """The values of one state."""
-
-    __slots__ = ("_copier", "kind", "name", "type_info")
-
-    def __init__(self, name: str, kind: str, type_info: TypeInformation, groups: int) -> None:
-        super().__init__(groups, values_mutable=type_info.is_mutable)
-        self.name = name
-        self.kind = kind
-        self.type_info = type_info
-        self._copier = type_info.copier
-
-    @property
-    def is_mutable(self) -> bool:
-        """Whether its values can be changed in place."""
-        return self._copier is not None
-
-    def own(self, group: int, slot: SlotKey) -> Any:
-        """The value, copied where a view shares it; None where there is none."""
-        value = self.tables[group].get(slot)
-        if not self.views or self._copier is None or value is None:
-            return value
-        log = self.views[-1].logs[group]
-        if log is None or slot not in log:  # Not replaced since the newest freeze.
-            value = self._copier(value)
-            self.put(group, slot, value)
-        return value
-
-    def evolved(self, type_info: TypeInformation, convert: Converter | None) -> "StateTable":
-        """The same values as another type; views keep their values.
-
-        Units: O(keys).
-        """
-        made = StateTable(self.name, self.kind, type_info, len(self.tables))
-        copier = self._copier if self.views else None
-        for old, new in zip(self.tables, made.tables, strict=True):
-            values: Iterable[Any] = old.values()
-            if copier is not None:
-                values = map(copier, values)
-            if convert is not None:
-                values = map(convert, values)
-            new.update(zip(old, values, strict=True))
-        return made
-
-
 @dataclass(frozen=True, slots=True)
 class FrozenState:
     """The values of one state as they were at a barrier."""
@@ -111,8 +74,9 @@ class FrozenState:
     name: str
     kind: str
     type_info: TypeInformation
-    tables: FrozenTables[SlotKey]
+    tables: FrozenEntries
     part: int = 0  # Above 0: restored in another type than part 0, and not declared yet.
+    limit_ms: int | None = None  # Of its time-to-live at the barrier.
 
 
 class FrozenKeyedState:
@@ -150,18 +114,25 @@ class KeyedStateBackend:
         *,
         allow_pickled_state: bool = True,
         judge: Judge | None = None,
+        clock: Clock | None = None,
+        tables: StateTables | None = None,
     ) -> None:
         """An empty backend.
 
         Args:
             allow_pickled_state: False refuses states whose type is stored as pickles.
             judge: Called for every declared state, which it may refuse.
+            clock: The clock by which state expires; None: the machine's.
+            tables: The tables to keep values in; None: in memory.
         """
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.cursor = Cursor()
+        self.time = StateTime(clock or SystemClock())
+        self.sweeps: list[Sweep] = []  # Of the declared states that expire.
         self._allow_pickled_state = allow_pickled_state
         self._judge = judge or Guard()
+        self.tables: StateTables = tables or HeapTables(len(key_groups))
         # One per state; several for a state restored in several types, until it is declared.
         self._tables: dict[str, list[StateTable]] = {}
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}
@@ -207,23 +178,33 @@ class KeyedStateBackend:
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """One value per key."""
-        return self._state(descriptor, ValueState)
+        return self._state(descriptor, ValueState, ExpiringValueState)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
         """A list per key."""
-        return self._state(descriptor, ListState)
+        return self._state(descriptor, ListState, ExpiringListState)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
         """A dictionary per key."""
-        return self._state(descriptor, MapState)
+        return self._state(descriptor, MapState, ExpiringMapState)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
         """One reduced value per key."""
-        return self._state(descriptor, lambda t, c: ReducingState(t, c, descriptor.reduce))
+        reduce = descriptor.reduce
+        return self._state(
+            descriptor,
+            lambda t, c: ReducingState(t, c, reduce),
+            lambda t, c, e: ExpiringReducingState(t, c, e, reduce),
+        )
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         """One accumulator per key."""
-        return self._state(descriptor, lambda t, c: AggregatingState(t, c, descriptor.agg_function))
+        function = descriptor.agg_function
+        return self._state(
+            descriptor,
+            lambda t, c: AggregatingState(t, c, function),
+            lambda t, c, e: ExpiringAggregatingState(t, c, e, function),
+        )
 
     def record_changes(self) -> list[ChangeLog[SlotKey]]:
         """Log the changes of every state declared from now on; the list grows with them."""
@@ -240,11 +221,13 @@ class KeyedStateBackend:
     def keys(self, name: str) -> Iterator[Key]:
         """All keys that have a value in the state of this name, by key group."""
         for table in self._tables.get(name, ()):
-            for slots in table.tables:
-                yield from map(key_of_slot, list(slots))
+            for group in range(len(table.tables)):
+                yield from map(key_of_slot, table.slots(group))
 
     def values_of(self, key: Key) -> dict[str, Any]:
         """Copies of a key's values by the name of their state, accumulators as they are.
+
+        What has expired is left out.
 
         Raises:
             ProtocolError: The key's group belongs to another subtask.
@@ -256,9 +239,12 @@ class KeyedStateBackend:
         for name, tables in self._tables.items():
             for table in tables:
                 value = table.tables[group - self.key_groups.first].get(slot)
+                if value is not None and table.expiry is not None:
+                    value = live(table.kind, value, table.expiry.limit_ms())
                 if value is not None:
                     copier = table.type_info.copier
-                    values[name] = value if copier is None else copier(value)
+                    copied = value if copier is None else copier(value)
+                    values[name] = copied if table.expiry is None else undated(table.kind, copied)
         return values
 
     def freeze(self, checkpoint_id: CheckpointId) -> FrozenKeyedState:
@@ -266,21 +252,23 @@ class KeyedStateBackend:
 
         Units: O(states x key groups), independent of the number of keys.
         """
-        shared = [
-            (part, table, table.freeze())
-            for tables in self._tables.values()
-            for part, table in enumerate(tables)
+        parts = [
+            (part, table) for tables in self._tables.values() for part, table in enumerate(tables)
         ]
-
-        def release() -> None:
-            for _, table, view in shared:
-                table.release(view)
-
+        view = self.tables.freeze([table for _, table in parts])
         frozen = tuple(
-            FrozenState(t.name, t.kind, t.type_info, view, part) for part, t, view in shared
+            FrozenState(
+                table.name,
+                table.kind,
+                table.type_info,
+                entries,
+                part,
+                None if table.expiry is None else table.expiry.limit_ms(),
+            )
+            for (part, table), entries in zip(parts, view.entries, strict=True)
         )
         return FrozenKeyedState(
-            checkpoint_id, self.key_groups, self.max_parallelism, frozen, release
+            checkpoint_id, self.key_groups, self.max_parallelism, frozen, view.release
         )
 
     def stored_types(self, name: str) -> list[TypeInformation]:
@@ -300,10 +288,15 @@ class KeyedStateBackend:
         for table in tables:
             if table.kind == kind and table.type_info == type_info:
                 return table
-        tables.append(StateTable(name, kind, type_info, len(self.key_groups)))
+        tables.append(self.tables.table(name, kind, type_info))
         return tables[-1]
 
-    def _state(self, descriptor: StateDescriptor, make: Callable[[StateTable, Cursor], S]) -> S:
+    def _state(
+        self,
+        descriptor: StateDescriptor,
+        make: Callable[[StateTable, Cursor], S],
+        make_expiring: Callable[[StateTable, Cursor, Expiry], S],
+    ) -> S:
         name, kind, type_info = descriptor.name, descriptor.kind, descriptor.type_info
         if type_info.has_pickles and not self._allow_pickled_state:
             raise ConfigError(
@@ -318,15 +311,32 @@ class KeyedStateBackend:
                     f"state {name!r} is declared twice: as {known.kind} of {known.type_info} and "
                     f"as {kind} of {type_info}; give one of them another name"
                 )
+            if known.ttl_config != descriptor.ttl_config:
+                raise ConfigError(
+                    f"state {name!r} is declared twice, with another time-to-live; give one of "
+                    "them another name"
+                )
             return cast(S, state)
-        table = self._declared(name, kind, type_info)
+        if descriptor.ttl_config is None:
+            table = self._declared(name, kind, type_info, None)
+        else:
+            expiry = Expiry.configured(descriptor.ttl_config, self.time)
+            stored = expiring_type(kind, type_info, expiry.domain)
+            table = self._declared(name, kind, stored, expiry)
         if self._changes is not None:
             self._changes.append(table.record_changes())
-        made = make(table, self.cursor)
+        if table.expiry is None:
+            made = make(table, self.cursor)
+        else:
+            made = make_expiring(table, self.cursor, table.expiry)
+            if table.expiry.in_background:
+                self.sweeps.append(Sweep(table, table.expiry))
         self._states[name] = descriptor, made
         return made
 
-    def _declared(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
+    def _declared(
+        self, name: str, kind: str, type_info: TypeInformation, expiry: Expiry | None
+    ) -> StateTable:
         """The table of a state, with its restored values converted to the declared type."""
         declared = describe_state(kind, type_info)
         restored = self._tables.get(name, [])
@@ -334,22 +344,26 @@ class KeyedStateBackend:
             self._judge(Declaration(name, kind, declared))
         evolutions: list[Evolution] = []
         for part in restored:
-            evolution = evolve_state((part.kind, part.type_info), (kind, type_info))
+            types = (part.kind, part.type_info), (kind, type_info)
+            evolution = (
+                evolve_state(*types) if expiry is None else evolve_state(*types, expiry.touch)
+            )
             stored = describe_state(part.kind, part.type_info)
             self._judge(Declaration(name, kind, declared, stored, evolution))
             evolutions.append(evolution)
         is_same = len(restored) == 1 and evolutions[0].verdict is Verdict.KEPT
         parts = [
-            part if is_same else part.evolved(type_info, evolution.convert)
+            part if is_same else self.tables.evolved(part, type_info, evolution.convert)
             for part, evolution in zip(restored, evolutions, strict=True)
             if evolution.verdict is not Verdict.UNMAPPABLE
         ]
         if not parts:
-            parts = [StateTable(name, kind, type_info, len(self.key_groups))]
+            parts = [self.tables.table(name, kind, type_info)]
         table, *others = parts
+        table.expiry = expiry
         for other in others:
-            for group, values in enumerate(other.tables):
-                for slot, value in values.items():
+            for group in range(len(other.tables)):
+                for slot, value in other.entries(group):
                     table.put(group, slot, value)
         self._tables[name] = [table]
         return table

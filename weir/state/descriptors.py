@@ -9,6 +9,7 @@ from typing import Any
 from weir.common.abstract import check_complete
 from weir.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation
 from weir.errors import ConfigError
+from weir.state.ttl import StateTtlConfig
 
 
 class StateDescriptor:
@@ -25,21 +26,24 @@ class StateDescriptor:
             )
         self.name = name
         self.type_info = type_info
+        self.ttl_config: StateTtlConfig | None = None  # None: it does not expire.
 
     def get_name(self) -> str:
         """The name of the state, unique within its operator."""
         return self.name
 
-    def enable_time_to_live(self, ttl_config: object) -> None:
-        """Refused: Weir does not expire state by itself yet.
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        """Let each value, list element or map entry expire some time after its last touch.
 
         Raises:
-            ConfigError: Always; ignoring it would let state grow that was meant to expire.
+            ConfigError: ``ttl_config`` is no ``StateTtlConfig``.
         """
-        raise ConfigError(
-            f"state {self.name!r}: time-to-live is not supported; register a timer that clears the "
-            "state instead"
-        )
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise ConfigError(
+                f"state {self.name!r}: a time-to-live is a StateTtlConfig, such as "
+                f"StateTtlConfig.new_builder(Duration.of_hours(1)).build(), not {ttl_config!r}"
+            )
+        self.ttl_config = ttl_config if ttl_config.is_enabled() else None
 
 
 class ValueStateDescriptor(StateDescriptor):

@@ -36,6 +36,7 @@ from weir.common.typeinfo import (
 from weir.common.types.base import Copier
 from weir.common.types.dynamic import DynamicTypeInfo
 from weir.errors import RestoreError
+from weir.state.expiry import UNDATED, dated, plain_type, redated, undated
 
 Converter: TypeAlias = Callable[[Any], Any]
 TableTypes: TypeAlias = tuple[pa.DataType | None, Mapping[str, np.dtype[Any]]]  # Keys, columns.
@@ -132,12 +133,44 @@ def evolve(stored: TypeInformation, declared: TypeInformation) -> Evolution:
 
 
 def evolve_state(
-    stored: tuple[str, TypeInformation], declared: tuple[str, TypeInformation]
+    stored: tuple[str, TypeInformation],
+    declared: tuple[str, TypeInformation],
+    touch: Callable[[], int] = lambda: UNDATED,
 ) -> Evolution:
-    """The evolution of a keyed state, by its kind and type."""
-    if stored[0] != declared[0]:
-        return _unmappable(f"{_article(stored[0])} state is no {declared[0]} state")
-    return evolve(stored[1], declared[1])
+    """The evolution of a keyed state, by its kind and type.
+
+    Args:
+        touch: The time that entries get which have none by the clock of the declared time-to-live.
+
+    Source: FLINK-32955: a time-to-live may be added to state and taken away.
+    """
+    kind = declared[0]
+    if stored[0] != kind:
+        return _unmappable(f"{_article(stored[0])} state is no {kind} state")
+    (old, old_domain), (new, new_domain) = plain_type(*stored), plain_type(*declared)
+    inner = evolve(old, new)
+    if inner.verdict is Verdict.UNMAPPABLE or old_domain is new_domain is None:
+        return inner
+    if old_domain == new_domain:
+        if inner.convert is None:
+            return inner
+        change = None
+    elif new_domain is None:
+        change = "its time-to-live is taken away"
+    elif old_domain is None:
+        change = "a time-to-live is added, which begins with the restore"
+    else:
+        change = f"its time-to-live begins anew in {new_domain.replace('_', ' ')}"
+    of_plain = inner.convert or _same
+
+    def convert(value: Any) -> Any:
+        plain = of_plain(value if old_domain is None else undated(kind, value))
+        if new_domain is None:
+            return plain
+        return redated(kind, value, plain) if change is None else dated(kind, plain, touch())
+
+    told = inner.differences if change is None else (change, *inner.differences)
+    return Evolution(Verdict.CHANGED, told, inner.losses, convert)
 
 
 def evolve_table(stored: TableTypes, declared: TableTypes) -> Evolution:
@@ -230,7 +263,10 @@ def _named(dtype: np.dtype[Any]) -> str:
 
 def describe_state(kind: str, type_info: TypeInformation) -> str:
     """A keyed state's kind and type in words."""
-    return f"{kind} of {type_info}"
+    plain, domain = plain_type(kind, type_info)
+    if domain is None:
+        return f"{kind} of {type_info}"
+    return f"{kind} of {plain} with a time-to-live in {domain.replace('_', ' ')}"
 
 
 # Basic types.

@@ -15,7 +15,8 @@ from weir.common.types.base import Normaliser
 from weir.errors import SchemaError, UserError
 
 if TYPE_CHECKING:
-    from weir.state.backend import Cursor, StateTable
+    from weir.state.backend import Cursor
+    from weir.state.backends.base import StateTable
 
 
 class State:

@@ -23,7 +23,8 @@ copies them before the first use (``StateTable.own``), and the log, kept to the 
 ones it has already copied.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -151,6 +152,16 @@ class FrozenTables(Generic[K]):
             self.logs[group] = None
         return copied
 
+    def pieces(
+        self, group: int, size: int, *, last: bool = False
+    ) -> Iterator[tuple[list[K], list[Any]]]:
+        """Keys and values of one group, some at a time; it cannot be read again after ``last``."""
+        copied = self.group(group, last=last)
+        # Keys and values apart: a tuple for each pair would cost more than the rest.
+        left, left_values = iter(copied), iter(copied.values())
+        while piece := list(islice(left, size)):
+            yield piece, list(islice(left_values, size))
+
     def end(self) -> None:
         """Drop the logs: no group is read again."""
         if not self._keep_logs:
@@ -160,6 +171,11 @@ class FrozenTables(Generic[K]):
     def groups(self) -> range:
         """The indices of the groups."""
         return range(len(self._tables))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no entry at all."""
+        return not self._count
 
     def __len__(self) -> int:
         """The number of entries of all groups."""

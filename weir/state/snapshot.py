@@ -1,12 +1,12 @@
 """The snapshot of keyed state: from a frozen view to files, and back in a restore.
 
-Every state, every table and the timers are one Arrow IPC file each, readable without Weir: every
-row has the columns ``key_group`` and ``key`` and the value columns. Rows of states and timers are
-sorted by key group (timers within their domain); those of tables keep their order in memory,
-because gathering them would take longer than writing them. The schema's metadata describes the file
-completely. ``key`` is typed where all keys are of one simple type, else it holds canonical bytes
-(see ``weir.graph.key_groups``). The first keys decide the type; when a later one does not fit, the
-file is begun anew with canonical bytes.
+Every state, every table and the timers are one Arrow IPC file each, or several of 64 MiB, readable
+without Weir: every row has the columns ``key_group`` and ``key`` and the value columns. Rows of
+states and timers are sorted by key group (timers within their domain); those of tables keep their
+order in memory, because gathering them would take longer than writing them. The schema's metadata
+describes the file completely. ``key`` is typed where all keys are of one simple type, else it holds
+canonical bytes (see ``weir.graph.key_groups``). The first keys decide the type; when a later one
+does not fit, the files are begun anew with canonical bytes.
 
 ======== ==================================================================
 kind     columns beside ``key_group`` and ``key``
@@ -41,6 +41,7 @@ from weir.common.typeinfo import TypeInformation, type_from_wire
 from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaError
 from weir.ids import KeyGroupRange, StateHandle
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend
+from weir.state.backends.base import FrozenEntries
 from weir.state.codec import (
     MixedKeysError,
     SlotKey,
@@ -51,13 +52,15 @@ from weir.state.codec import (
 )
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
-from weir.state.shared import FrozenTables
+from weir.state.expiry import live_rows
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.store import StoreWriter
 from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 
 FORMAT_VERSION = 1
 PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
+PIECE_BYTES = 1 << 20  # Fewer objects, where they are larger than an eighth of a kilobyte.
+FILE_BYTES = 64 << 20  # Of a file, about: a restore holds one of them in memory.
 _HEAD_BYTES = 1 << 16  # Enough for nearly every schema.
 _HEAD_OFFSET = 8  # The magic of an Arrow file, before its schema.
 SINK_BYTES = 1 << 18  # Half a column of a chunk, so that columns bypass the buffer.
@@ -97,7 +100,7 @@ class RestoreTarget(Protocol):
 
 
 def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateHandle, ...]:
-    """Store a frozen view: one handle per state that is not empty.
+    """Store a frozen view: a handle or more per state that is not empty.
 
     Raises:
         SnapshotCancelled: ``writer.cancelled`` became true; the unfinished file was deleted.
@@ -107,11 +110,15 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
     handles: list[StateHandle] = []
     for name, content in _contents(frozen):
         try:
+            written: list[StateHandle] = []
             try:
-                handle = _write_file(name, content(False), frozen.key_groups, writer)
+                _write_files(name, content(False), frozen.key_groups, writer, written)
             except MixedKeysError:
-                handle = _write_file(name, content(True), frozen.key_groups, writer)
-            handles.append(handle)
+                for handle in written:
+                    writer.withdraw(handle)
+                written = []
+                _write_files(name, content(True), frozen.key_groups, writer, written)
+            handles += written
         except SchemaError as cause:
             raise SchemaError(f"{name}: {cause}") from cause
     return tuple(handles)
@@ -254,7 +261,7 @@ def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], _Content]]
     match frozen:
         case FrozenKeyedState():
             for state in frozen.states:
-                if len(state.tables):
+                if not state.tables.is_empty:
                     form = f"state+{state.part}" if state.part else "state"
                     yield f"{form}.{state.name}", partial(_state, frozen, state)
         case FrozenTimers():
@@ -280,11 +287,16 @@ def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> _Co
     schema = _schema(about, key_kind, {"value": state.type_info.arrow_type})
 
     def batches() -> Iterator[pa.RecordBatch]:
-        sized = state.kind in ("list", "map")
+        sized, size = state.kind in ("list", "map"), _PieceSize()
         first, last = frozen.key_groups.first, key_kind is None
-        for groups, slots, values in _rows(state.tables, first, sized=sized, last=last):
+        for rows in _rows(state.tables, first, size, sized=sized, last=last):
+            if state.limit_ms is not None:
+                rows = live_rows(state.kind, state.limit_ms, rows)
+            groups, slots, values = rows
             arrays = [groups, store_keys(slots, key_kind), state.type_info.to_arrow(values)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            size.measured(batch.nbytes)
+            yield batch
         state.tables.end()
 
     return _Content(schema, batches())
@@ -304,7 +316,8 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> _Content:
     def batches() -> Iterator[pa.RecordBatch]:
         first, last = frozen.key_groups.first, key_kind is None
         for domain, tables in frozen.timers.items():
-            for groups, timers, _ in _rows(tables, first, last=last):
+            size = _PieceSize(PIECE_OBJECTS)  # All of them are small.
+            for groups, timers, _ in _rows(tables, first, size, last=last):
                 times, slots, namespaces = zip(*timers, strict=True)
                 arrays = [
                     groups,
@@ -384,18 +397,30 @@ def _schema(
     return pa.schema(fields, metadata=about.metadata())
 
 
-def _pieces(tables: FrozenTables[Any]) -> Iterator[list[Any]]:
-    """All keys of frozen dictionaries, some at a time."""
+@dataclass(slots=True)
+class _PieceSize:
+    """The objects to convert in one go, by the bytes of those before."""
+
+    objects: int = PIECE_OBJECTS // 8  # At first.
+    weight: int = 1  # The objects of the last piece.
+
+    def measured(self, bytes_converted: int) -> None:
+        """The last piece had this size."""
+        per_object = max(1, bytes_converted // max(1, self.weight))
+        self.objects = min(PIECE_OBJECTS, max(64, PIECE_BYTES // per_object))
+
+
+def _pieces(tables: FrozenEntries) -> Iterator[list[Any]]:
+    """All keys of frozen entries, some at a time."""
     for group in tables.groups:
-        left = iter(tables.group(group))
-        while piece := list(islice(left, PIECE_OBJECTS)):
-            yield piece
+        for slots, _ in tables.pieces(group, PIECE_OBJECTS // 8):
+            yield slots
 
 
 def _rows(
-    tables: FrozenTables[Any], first: int, *, sized: bool = False, last: bool
+    tables: FrozenEntries, first: int, size: _PieceSize, *, sized: bool = False, last: bool
 ) -> Iterator[tuple[pa.Array, list[Any], list[Any]]]:
-    """Key groups, keys and values of all entries of the dictionaries of groups ``first`` and on.
+    """Key groups, keys and values of all frozen entries, of the key groups ``first`` and on.
 
     Small groups share a piece. ``sized`` values count for as many objects as they hold. ``last``:
     no group is read again.
@@ -406,20 +431,18 @@ def _rows(
     values: list[Any] = []
     weight = 0
     for index in tables.groups:
-        table = tables.group(index, last=last)
-        # Keys and values apart: a tuple for each pair would cost more than the rest.
-        left, left_values = iter(table), iter(table.values())
-        while piece := list(islice(left, PIECE_OBJECTS // 8)):
-            piece_values = list(islice(left_values, PIECE_OBJECTS // 8))
+        for piece, piece_values in tables.pieces(index, size.objects // 8, last=last):
             groups.append(first + index)
             counts.append(len(piece))
             keys += piece
             values += piece_values
             weight += sum(map(len, piece_values)) if sized else len(piece)
-            if weight >= PIECE_OBJECTS - PIECE_OBJECTS // 8:
+            if weight >= size.objects - size.objects // 8:
+                size.weight = weight
                 yield _repeated(groups, counts), keys, values
                 groups, counts, keys, values, weight = [], [], [], [], 0
     if keys:
+        size.weight = weight
         yield _repeated(groups, counts), keys, values
 
 
@@ -427,22 +450,34 @@ def _repeated(groups: list[int], counts: list[int]) -> pa.Array:
     return pa.array(np.repeat(np.array(groups, np.uint16), counts))
 
 
-def _write_file(
-    name: str, content: _Content, key_groups: KeyGroupRange, writer: StoredSnapshotWriter
-) -> StateHandle:
-    with _Sink(f"keyed/{name}", writer) as sink:
-        # Arrow writes many small buffers, and each call into Python waits for the interpreter lock.
-        # Buffers of at least SINK_BYTES bypass the stream's own.
-        buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
-        with pa.ipc.new_file(buffered, content.schema) as stream:
-            for batch in content.batches:
-                if writer.cancelled():
-                    raise SnapshotCancelled(f"stopped writing {name}")
-                stream.write_batch(batch)
-                if content.of_objects:
-                    time.sleep(0)
-        buffered.flush()
-        return sink.finish(name, key_groups)
+def _write_files(
+    name: str,
+    content: _Content,
+    key_groups: KeyGroupRange,
+    writer: StoredSnapshotWriter,
+    written: list[StateHandle],
+) -> None:
+    """Write one file, or several where it would be too long to be read at once."""
+    batch = next(content.batches, None)
+    while batch is not None or not written:
+        place = f"keyed+{len(written)}/{name}" if written else f"keyed/{name}"
+        with _Sink(place, writer) as sink:
+            # Arrow writes many small buffers, and each call into Python waits for the interpreter
+            # lock. Buffers of at least SINK_BYTES bypass the stream's own.
+            buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
+            size = 0
+            with pa.ipc.new_file(buffered, content.schema) as stream:
+                while batch is not None and size < FILE_BYTES:
+                    if writer.cancelled():
+                        raise SnapshotCancelled(f"stopped writing {name}")
+                    stream.write_batch(batch)
+                    size += batch.nbytes
+                    if content.of_objects:
+                        time.sleep(0)
+                    batch = None  # Dropped before the next one is made.
+                    batch = next(content.batches, None)
+            buffered.flush()
+            written.append(sink.finish(name, key_groups))
 
 
 class _Sink(io.RawIOBase):
@@ -534,8 +569,7 @@ def _restore_state(
         slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
         values = type_info.from_arrow(batch.column("value"))
         for group, start, end in _runs(groups):
-            pairs = zip(slots[start:end], values[start:end], strict=True)
-            table.tables[group - first].update(pairs)
+            table.load(group - first, slots[start:end], values[start:end])
 
 
 def _restore_timers(

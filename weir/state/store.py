@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.common.clock import Clock
 from weir.errors import ConfigError, CorruptStateError, RestoreError, UserError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.state.backend import KeyedStateBackend
+from weir.state.backends.base import StateTables
 from weir.state.columnar import ColumnarTable
 from weir.state.evolution import (
     Declaration,
@@ -28,6 +30,7 @@ from weir.state.evolution import (
     evolve_table,
     unite_tables,
 )
+from weir.state.expiry import SLICE_ENTRIES
 from weir.state.operator_state import BroadcastState, Mode, OperatorListState
 from weir.state.snapshot import KeyedPart, restore
 from weir.state.timers import KeyedTimers
@@ -59,6 +62,8 @@ class OperatorStateStore:
         operator: str = "",
         allow_non_restored_state: bool = False,
         judge: Judge | None = None,
+        clock: Clock | None = None,
+        tables: StateTables | None = None,
     ) -> None:
         """Restore the state of the handles.
 
@@ -70,6 +75,8 @@ class OperatorStateStore:
             allow_non_restored_state: Whether state that the program does not declare may be
                 dropped.
             judge: Called for every declared state; None refuses state that cannot be mapped.
+            clock: The clock by which state expires; None: the machine's.
+            tables: The tables of the backend for values per key; None: in memory.
 
         Raises:
             CorruptStateError: The bytes of a handle are damaged.
@@ -79,13 +86,15 @@ class OperatorStateStore:
         self.max_parallelism = max_parallelism
         self.restored = False  # Whether any state was restored.
         self.restored_bytes = 0
-        self._is_keyed = keyed
+        self.is_keyed = keyed  # Whether the operator's input is a keyed stream.
         self._judge = judge or Guard(operator, allow_non_restored_state)
         self._keyed = KeyedStateBackend(
             key_groups,
             max_parallelism,
             allow_pickled_state=allow_pickled_state,
             judge=self._judge,
+            clock=clock,
+            tables=tables,
         )
         self._timers = KeyedTimers(key_groups, max_parallelism)
         self._tables: dict[str, ColumnarTable] = {}
@@ -215,19 +224,45 @@ class OperatorStateStore:
         self._check_keyed()
         return Changes(self._keyed, self._timers)
 
+    def sweep_due_ms(self) -> int | None:
+        """The processing time at which expired state is looked for next; None: at no time yet."""
+        if not self._keyed.sweeps:
+            return None
+        dues = (sweep.due_ms() for sweep in self._keyed.sweeps)
+        return min((due for due in dues if due is not None), default=None)
+
+    def tidy(self) -> None:
+        """Do the backend's slice of work, and remove a slice of the state that has expired.
+
+        Between two slices of records.
+
+        Units: at most ``SLICE_ENTRIES`` entries are looked at, but the elements of one list, and
+        the keys of one key group, at once.
+        """
+        self._keyed.tables.tidy()
+        left = SLICE_ENTRIES
+        for sweep in self._keyed.sweeps:
+            left -= sweep.step(left)
+            if left <= 0:
+                return
+
     def freeze(self, checkpoint_id: CheckpointId) -> list[SnapshotPart]:
         """All state as it is now.
 
         Units: O(states x key groups + chunks), independent of the number of keys.
         """
         parts: list[SnapshotPart] = []
-        if self._is_keyed:
+        if self.is_keyed:
             parts.append(KeyedPart(self._keyed.freeze(checkpoint_id)))
             parts.append(KeyedPart(self._timers.freeze(checkpoint_id)))
             parts += [KeyedPart(table.freeze(checkpoint_id)) for table in self._tables.values()]
         parts += [state.freeze() for state in self._lists.values()]
         parts += [state.freeze() for state in self._broadcasts.values()]
         return parts
+
+    def close(self) -> None:
+        """Release what the backend holds, such as files on local disk."""
+        self._keyed.tables.close()
 
     def _table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
@@ -305,7 +340,7 @@ class OperatorStateStore:
         return evolution.verdict
 
     def _check_keyed(self) -> None:
-        if not self._is_keyed:
+        if not self.is_keyed:
             raise UserError("keyed state and timers need a keyed stream; call key_by(...) before")
 
 

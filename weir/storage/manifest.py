@@ -34,9 +34,9 @@ from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, 
 from weir.wire.mirrors import Mirrors, MisfitError, check_free_form
 
 FORMAT = "weir-checkpoint"
-# 1 knew no savepoints, 2 no records under way; both are still read. A checkpoint without such
-# records is written as 2, so that an older Weir reads it.
-VERSION = 3
+# 1 knew no savepoints, 2 no records under way, 3 no state backends; all are still read. A
+# checkpoint is written as the oldest version that can say it, so that an older Weir reads it.
+VERSION = 4
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 _EXPONENT = re.compile(rb"[:,\[]-?[0-9.]+e")
@@ -75,6 +75,8 @@ class Manifest:
     location: str | None = None
     # The records that each source had emitted since the job began. Empty: not known.
     source_records: dict[str, Any] = field(default_factory=dict)
+    # The backend that state per key was in; the form of the state does not depend on it.
+    state_backend: str = "hashmap"
 
     @property
     def handles(self) -> tuple[StateHandle, ...]:
@@ -122,14 +124,19 @@ class StoredCheckpoint:
     error: WeirError | None = None
 
 
-# What version 3 brought; version 2 is written without.
-_BROUGHT = {
+# What versions brought; older ones are written without.
+_BROUGHT_BY_4: dict[type, frozenset[str]] = {Manifest: frozenset({"state_backend"})}
+_BROUGHT_BY_3: dict[type, frozenset[str]] = {
     GateAlignment: frozenset({"in_flight"}),
     SnapshotMetrics: frozenset({"bytes_persisted_at_outputs", "switched", "switched_ms"}),
 }
 _MIRRORS = {
-    2: Mirrors(are_read=False, cuts_prose=False, are_bounded=False, without=_BROUGHT),
-    VERSION: Mirrors(are_read=False, cuts_prose=False, are_bounded=False),
+    version: Mirrors(are_read=False, cuts_prose=False, are_bounded=False, without=without)
+    for version, without in (
+        (2, {**_BROUGHT_BY_3, **_BROUGHT_BY_4}),
+        (3, _BROUGHT_BY_4),
+        (VERSION, {}),
+    )
 }
 # Described here, by the thread that imports, as ``weir.wire.mirrors`` wants it.
 for _mirrors in _MIRRORS.values():
@@ -152,8 +159,11 @@ def dump(manifest: Manifest | Tombstone) -> bytes:
 
 
 def _version_of(manifest: Manifest | Tombstone) -> int:
-    handles = manifest.handles if isinstance(manifest, Manifest) else ()
-    return VERSION if any(handle.kind == "channel" for handle in handles) else 2
+    if not isinstance(manifest, Manifest):
+        return 2
+    if manifest.state_backend != "hashmap":
+        return VERSION
+    return 3 if any(handle.kind == "channel" for handle in manifest.handles) else 2
 
 
 def load(data: bytes, path: str = "manifest") -> Manifest | Tombstone:
@@ -226,7 +236,7 @@ def read_handle(store: CheckpointStore, directory: str, handle: StateHandle) -> 
     else:
         path = _path(directory, handle)
         try:
-            data = store.read(path)
+            data = _read(store, path, handle.size)
         except PathNotFoundError as cause:
             raise _corrupt(path, "it is missing") from cause
     if problem := _difference(handle, len(data), checksum_of(data)):
@@ -305,6 +315,20 @@ def _path(directory: str, handle: StateHandle) -> str:
     if handle.path is None:
         raise CorruptStateError(f"state {handle.name} has neither a path nor bytes; {_FALL_BACK}")
     return within(directory, handle.path)
+
+
+def _read(store: CheckpointStore, path: str, size: int) -> bytes:
+    """A file that should have this size: in ranges if it is large, which storages may require."""
+    if size <= _VERIFY_PIECE_BYTES:
+        return store.read(path)
+    pieces: list[bytes] = []
+    at = 0
+    while at <= size and (piece := store.read_range(path, at, _VERIFY_PIECE_BYTES)):
+        pieces.append(piece)
+        at += len(piece)
+    if not pieces and not store.exists(path):
+        raise PathNotFoundError(f"the checkpoint storage has no file {path}")
+    return b"".join(pieces)
 
 
 def _measured(store: CheckpointStore, path: str) -> tuple[int, str]:

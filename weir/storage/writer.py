@@ -110,6 +110,12 @@ class StoredSnapshotWriter:
         """Keep a list of JSON values or bytes as operator state."""
         return self.put("operator", name, dump_items(items), mode=mode)
 
+    def withdraw(self, handle: StateHandle) -> None:
+        """Delete the file of a handle that this writer made and that is not needed after all."""
+        if handle.path is not None:
+            self._store.delete(within(self._directory, handle.path))
+            self._written.remove(handle.path)
+
     @property
     def has_files(self) -> bool:
         """Whether anything was, or may have been, written to a file."""

@@ -160,6 +160,7 @@ class FunctionHarness:
                 self._operator.on_processing_time(self._clock.now_ms())
                 self._fire()
             self._clock.wait_until(end_ms * 1_000_000)
+            self._state.tidy()
 
         return self._stepped(pass_time)
 
@@ -214,6 +215,7 @@ class FunctionHarness:
     def close(self) -> None:
         """Close the function."""
         self._operator.close()
+        self._state.close()
 
     # Running.
 
@@ -244,6 +246,7 @@ class FunctionHarness:
             restored=[RestoredHandle(handle, handle.key_groups) for handle in restored],
             read=lambda handle: handle.inline or b"",
             operator=self._node.uid,
+            clock=self._clock,
         )
         self._operator: Operator = self._node.factory()
         self._operator.open(

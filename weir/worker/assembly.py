@@ -21,6 +21,7 @@ from weir.operators.input_position import InputPosition
 from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
 from weir.protocol.elements import Records
 from weir.protocol.unaligned import make_handler
+from weir.state.backends.choice import open_tables
 from weir.state.channel_state import KIND, decode_records
 from weir.state.store import OperatorStateStore
 from weir.storage.manifest import read_handle
@@ -140,6 +141,8 @@ def _build(
             allow_non_restored_state=config.allow_non_restored_state,
             restored=[h for h in restore.handles if h.handle.kind != KIND] if restore else (),
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
+            clock=clock,
+            tables=open_tables(config.state, key_groups) if node.keyed else None,
         )
         restored_bytes += state.restored_bytes
         head_output = _output(chain, uid, operators, gates, reuse=config.object_reuse)

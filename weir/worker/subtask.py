@@ -156,6 +156,7 @@ class Subtask:
         self._timed = [
             one for one in chained if type(one).next_timer_ms is not Operator.next_timer_ms
         ]
+        self._keyed_states = [one.state for one in operators if one.state.is_keyed]
         self._finished_count = 0  # Operators of the chain that were told to finish.
         self._stays = self._checkpointing  # ENDED after the input, for a confirming checkpoint.
         self._watermark_ms = MIN_WATERMARK_MS
@@ -224,6 +225,8 @@ class Subtask:
         self._in_flight.look_at_outputs()
         if self.alignment_clock.has_timers and self._time_out_alignments():
             return Progress.WORKED
+        for state in self._keyed_states:
+            state.tidy()
         if self._is_held:
             return Progress.BACK_PRESSURED
         if self.status is not SubtaskStatus.RUNNING or self._suspended_by is not None:
@@ -265,13 +268,11 @@ class Subtask:
         """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
         if self.status is not SubtaskStatus.RUNNING:
             return None
-        due_ms = self.alignment_clock.next_timeout_ms()
+        dues = [self.alignment_clock.next_timeout_ms()]
+        dues += [state.sweep_due_ms() for state in self._keyed_states]
         if self._timed and self._suspended_by is None and not self._is_held:
-            for operator in self._timed:
-                timer_ms = operator.next_timer_ms()
-                if timer_ms is not None and (due_ms is None or timer_ms < due_ms):
-                    due_ms = timer_ms
-        return due_ms
+            dues += [operator.next_timer_ms() for operator in self._timed]
+        return min((due_ms for due_ms in dues if due_ms is not None), default=None)
 
     def _time_out_alignments(self) -> bool:
         due = self.alignment_clock.take_timed_out()
@@ -639,6 +640,7 @@ class Subtask:
                 chained.operator.close()
             except Exception as error:
                 on_error(error)
+            chained.state.close()
 
 
 def _pauses(options: BarrierOptions) -> bool:

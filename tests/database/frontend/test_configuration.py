@@ -12,18 +12,13 @@ from controlplane.accounts.models import Role
 from controlplane.base import clock
 from frontend.about import configuration
 from frontend.about.configuration import Setting, Source
-from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART
+from frontend.about.setting_labels import CHANNELS, CHECKPOINTS, JOB, NESTED, RESTART, STATE
 from jobs.events import plans
 from jobs.models import Job
 from jobs.redaction import HIDDEN, shown, without_credentials
 from tests import factories
 from tests.database.frontend import flights
-from weir.config import (
-    ChannelConfig,
-    CheckpointConfig,
-    JobConfig,
-    RestartConfig,
-)
+from weir.config import ChannelConfig, CheckpointConfig, JobConfig, RestartConfig, StateConfig
 from weir.config import RestartStrategyKind as Kind
 from weir.protocol.deployment import Versions
 from weir.protocol.driver_messages import JobPlanned
@@ -78,6 +73,7 @@ def settings_of(job: Job, group: str) -> dict[str, Setting]:
         (CheckpointConfig, CHECKPOINTS, ()),
         (RestartConfig, RESTART, ()),
         (ChannelConfig, CHANNELS, ()),
+        (StateConfig, STATE, ()),
         (JobConfig, JOB, NESTED),
     ],
 )

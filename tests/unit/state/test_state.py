@@ -198,11 +198,6 @@ def test_a_state_is_one_however_often_it_is_asked_for() -> None:
         keyed.get_list_state(ListStateDescriptor("value", Types.LONG()))
 
 
-def test_time_to_live_is_refused_rather_than_ignored() -> None:
-    with pytest.raises(ConfigError, match="timer"):
-        ValueStateDescriptor("v", Types.LONG()).enable_time_to_live(object())
-
-
 def test_a_descriptor_needs_a_name_and_a_type() -> None:
     with pytest.raises(ConfigError, match="name"):
         ValueStateDescriptor("", Types.LONG())

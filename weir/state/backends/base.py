@@ -1,0 +1,137 @@
+"""The contract of a state backend: the tables of one operator subtask, and their frozen views.
+
+A value is a Python object, never None. The loop thread calls everything but ``FrozenEntries``,
+which belongs to the snapshot thread.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from weir.common.typeinfo import TypeInformation
+from weir.state.codec import SlotKey
+from weir.state.evolution import Converter
+from weir.state.expiry import Expiry
+from weir.state.shared import ChangeLog
+
+
+class Entries(Protocol):
+    """The values of one key group by their slot; a dictionary, or the like."""
+
+    def get(self, slot: SlotKey, /) -> Any:
+        """The value, for reading only; None: there is none."""
+
+    def __setitem__(self, slot: SlotKey, value: Any, /) -> None:
+        """Set a value that is logged already."""
+
+
+class StateTable(Protocol):
+    """The values of one state."""
+
+    name: str
+    kind: str
+    type_info: TypeInformation
+    expiry: Expiry | None  # None: the state has no time-to-live, or is undeclared.
+
+    @property
+    def tables(self) -> Sequence[Entries]:
+        """The values by key group; changes go through methods, or are logged before."""
+
+    @property
+    def views(self) -> Sequence[Any]:
+        """Not empty: a change has to be logged."""
+
+    @property
+    def is_mutable(self) -> bool:
+        """Whether its values can be changed in place."""
+
+    def own(self, group: int, slot: SlotKey) -> Any:
+        """The value, which the caller may change in place; None where there is none."""
+
+    def put(self, group: int, slot: SlotKey, value: Any) -> None:
+        """Set a value."""
+
+    def remove(self, group: int, slot: SlotKey) -> None:
+        """Remove a value, if there is one."""
+
+    def log(self, group: int, slot: SlotKey) -> None:
+        """Log a value that is about to change."""
+
+    def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
+        """Take over restored values, before any other use."""
+
+    def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
+        """The values of a group, which may change meanwhile."""
+
+    def slots(self, group: int) -> Iterator[SlotKey]:
+        """The slots of a group, which may change meanwhile."""
+
+    def record_changes(self) -> ChangeLog[SlotKey]:
+        """Log all changes from now on, so that ``undo`` can put values back."""
+
+    def undo(self) -> None:
+        """Put back every value that has changed since the log was cleared."""
+
+
+class FrozenEntries(Protocol):
+    """The values of one state as they were at a barrier."""
+
+    @property
+    def groups(self) -> range:
+        """The indices of the key groups."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no value at all."""
+
+    def pieces(
+        self, group: int, size: int, *, last: bool = False
+    ) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Slots and values of a group, at most ``size`` at a time; not read again after ``last``.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+
+    def end(self) -> None:
+        """Drop what only reading needs: no group is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenView:
+    """The states of a backend as they were at a barrier."""
+
+    entries: Sequence[FrozenEntries]  # One for each of the tables given.
+    release: Callable[[], None]  # Ends the sharing; on the loop thread.
+
+
+class StateTables(Protocol):
+    """All tables of one operator subtask."""
+
+    def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
+        """A new table, empty."""
+
+    def evolved(
+        self, table: StateTable, type_info: TypeInformation, convert: Converter | None
+    ) -> StateTable:
+        """The values of a table as another type, in its place; views keep the old values.
+
+        Units: O(keys).
+        """
+
+    def freeze(self, tables: Sequence[StateTable]) -> FrozenView:
+        """A view of tables as they are now.
+
+        Units: O(states x key groups), independent of the number of keys.
+        """
+
+    def tidy(self) -> None:
+        """Do a slice of work in the background; between two slices of records, none of whose
+        values is in use.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+
+    def close(self) -> None:
+        """Release what the tables hold; none of them is used again."""

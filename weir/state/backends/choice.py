@@ -1,0 +1,37 @@
+"""The backend that a job is configured with."""
+
+from importlib.util import find_spec
+
+from weir.config import StateBackendKind, StateConfig
+from weir.errors import ConfigError
+from weir.ids import KeyGroupRange
+from weir.state.backends.base import StateTables
+from weir.state.backends.heap import HeapTables
+
+
+def checked(config: StateConfig) -> StateConfig:
+    """The configuration itself, if its backend is installed here.
+
+    Raises:
+        ConfigError: It is not; the message names the extra that brings it.
+    """
+    if config.backend is StateBackendKind.ROCKSDB and find_spec("rocksdict") is None:
+        raise ConfigError(
+            "the state backend rocksdb needs the package rocksdict, which is not installed in the "
+            "Python of this process: pip install 'weir-streaming[rocksdb]' on the driver and "
+            "wherever slots run"
+        )
+    return config
+
+
+def open_tables(config: StateConfig, key_groups: KeyGroupRange) -> StateTables:
+    """New tables of one operator subtask.
+
+    Raises:
+        ConfigError: The backend is not installed, or its directory cannot be used.
+    """
+    if checked(config).backend is StateBackendKind.HASHMAP:
+        return HeapTables(len(key_groups))
+    from weir.state.backends.rocksdb import RocksTables
+
+    return RocksTables(key_groups, config.directory)

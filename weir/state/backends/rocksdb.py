@@ -1,0 +1,533 @@
+"""State on local disk: what changed last in memory, all else in a RocksDB of the operator subtask.
+
+RocksDB's own memtable stays empty. Each table has *fresh* values, in one dictionary per key group.
+A barrier, or too many of them, *seals* the fresh values: they become an increment, which nothing
+changes any more, and new dictionaries take their place. Increments are written in the order in
+which they were sealed, in pieces of at most 4,096 values, each a sorted file that RocksDB takes in.
+The value of a key is the fresh one, else that of the newest increment which is not yet written,
+else RocksDB's; None stands for a removed one.
+
+A view of a barrier is the state of RocksDB when the increment of the barrier, and none after it, is
+written: an iterator for each table, which RocksDB keeps unchanged. So freezing costs O(key groups),
+and the snapshot thread writes the increment before it reads. Any thread may write pieces, one at a
+time under a lock: the snapshot thread for its view, the loop where memory would grow too much
+between two barriers, a piece for a slice of records.
+
+Each state has a column family. A key is its key group in two bytes and the canonical form of the
+key, so that a group is a range. Values are pickles, because no form is faster to make of a single
+object: the database belongs to one process, no other reads it, and no restore does.
+
+A mutable value that is read is fresh from then on, because it can be changed in place. One that an
+increment holds is copied before.
+"""
+
+import pickle
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import rocksdict
+
+from weir.common.typeinfo import TypeInformation
+from weir.errors import StorageError
+from weir.graph.key_groups import TAG_INT, TAG_NONE, TAG_STR, decode_key, encode_key
+from weir.ids import KeyGroupRange
+from weir.state.backends.base import Entries, FrozenView, StateTable
+from weir.state.backends.local_directory import LocalDirectory
+from weir.state.codec import SlotKey, slot_key
+from weir.state.evolution import Converter
+from weir.state.expiry import Expiry
+from weir.state.shared import ChangeLog
+
+PIECE_VALUES: Final = 4_096  # Of a file: some 5 ms.
+PIECE_BYTES: Final = 1 << 20
+FRESH_MAX: Final = 16_384  # Values in memory before they are sealed; fewer if they are large.
+FRESH_BYTES: Final = 16 << 20
+_FIRST_VALUES = 1_024  # As long as the size of a value is not known.
+CACHE_BYTES: Final = 32 << 20  # Of blocks, for all databases of a process.
+_GROUP_BYTES = 2
+_UNKNOWN: Final = object()
+_OLDER: Final = object()  # In a log of changes: the value was not fresh.
+_OWN_SLOTS: Final = {TAG_NONE, TAG_INT, TAG_STR}  # Keys that tables look up by the key itself.
+
+_Values = tuple[dict[SlotKey, Any], ...]  # By key group; None: removed.
+
+
+class _Group:
+    """The values of one key group, as states use them."""
+
+    __slots__ = ("_index", "_table")
+
+    def __init__(self, table: "RocksTable", index: int) -> None:
+        self._table = table
+        self._index = index
+
+    def get(self, slot: SlotKey, /) -> Any:
+        """The value, for reading only; None: there is none."""
+        value = self._table.fresh[self._index].get(slot, _UNKNOWN)
+        return self._table.sealed(self._index, slot)[0] if value is _UNKNOWN else value
+
+    def __setitem__(self, slot: SlotKey, value: Any, /) -> None:
+        """Set a value that is logged already."""
+        self._table.set(self._index, slot, value)
+
+
+class RocksTable:
+    """The values of one state."""
+
+    def __init__(
+        self,
+        store: "RocksTables",
+        family: tuple[str, Any],
+        name: str,
+        kind: str,
+        type_info: TypeInformation,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.type_info = type_info
+        self.expiry: Expiry | None = None
+        self.fresh = store.no_values()
+        self.increments: list[_Values] = []  # Sealed and not wholly written, oldest first.
+        self.family_name, self.family = family
+        self.tables: Sequence[Entries] = [_Group(self, i) for i in range(len(self.fresh))]
+        self.views: tuple[ChangeLog[SlotKey], ...] = ()  # The log of changes, if there is one.
+        self._store = store
+        self._copier = type_info.copier
+
+    @property
+    def is_mutable(self) -> bool:
+        """Whether its values can be changed in place."""
+        return self._copier is not None
+
+    def own(self, group: int, slot: SlotKey) -> Any:
+        """The value, which the caller may change in place; None where there is none."""
+        value = self.fresh[group].get(slot, _UNKNOWN)
+        if value is _UNKNOWN:
+            value, is_shared = self.sealed(group, slot)
+            if value is None or self._copier is None:
+                return value
+            value = self._copier(value) if is_shared else value
+            self.put(group, slot, value)
+        elif (
+            self.views
+            and self._copier is not None
+            and value is not None
+            and slot not in self.views[0].logs[group]
+        ):
+            value = self._copier(value)
+            self.put(group, slot, value)
+        return value
+
+    def put(self, group: int, slot: SlotKey, value: Any) -> None:
+        """Set a value."""
+        if self.views:
+            self.log(group, slot)
+        self.set(group, slot, value)
+
+    def remove(self, group: int, slot: SlotKey) -> None:
+        """Remove a value, if there is one."""
+        self.put(group, slot, None)
+
+    def set(self, group: int, slot: SlotKey, value: Any) -> None:
+        """Set a value that is logged already; None removes it."""
+        self.fresh[group][slot] = value
+        self._store.written += 1
+
+    def log(self, group: int, slot: SlotKey) -> None:
+        """Log a value that is about to change."""
+        self.views[0].logs[group].setdefault(slot, self.fresh[group].get(slot, _OLDER))
+
+    def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
+        """Take over restored values, before any other use."""
+        values_of_group = self.fresh[group]
+        before = len(values_of_group)
+        values_of_group.update(zip(slots, values, strict=True))
+        self._store.written += len(values_of_group) - before
+        self._store.make_room()
+
+    def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
+        """The values of a group, which may change meanwhile."""
+        for slot in self.slots(group):
+            value = self.tables[group].get(slot)
+            if value is not None:
+                yield slot, value
+
+    def slots(self, group: int) -> Iterator[SlotKey]:
+        """The slots of a group, which may change meanwhile."""
+        known: dict[SlotKey, Any] = {}
+        for values in (*self.increments, self.fresh):
+            known |= values[group]
+        written = self._store.read(self.family.iter(), group)
+        yield from [slot for slot, value in known.items() if value is not None]
+        for key, _ in written:
+            if (slot := _slot_of(key)) not in known:
+                yield slot
+
+    def record_changes(self) -> ChangeLog[SlotKey]:
+        """Log all changes from now on, so that ``undo`` can put values back."""
+        if not self.views:
+            self.views = (ChangeLog(),)
+        return self.views[0]
+
+    def undo(self) -> None:
+        """Put back every value that has changed since the log was cleared."""
+        for log in self.views:
+            for group, before in log.logs.items():
+                for slot, value in before.items():
+                    if value is _OLDER:
+                        self.fresh[group].pop(slot, None)
+                    else:
+                        self.set(group, slot, value)
+            log.clear()
+
+    def sealed(self, group: int, slot: SlotKey) -> tuple[Any, bool]:
+        """The value as it is sealed or written, and whether an increment shares it."""
+        # The list is copied in one step, before RocksDB is asked: an increment that leaves it
+        # meanwhile is either in the copy or in RocksDB.
+        for values in self.increments[::-1]:
+            value = values[group].get(slot, _UNKNOWN)
+            if value is not _UNKNOWN:
+                return value, True
+        data = self.family.get(self._store.prefix(group) + _canonical(slot))
+        return (None if data is None else pickle.loads(data)), False
+
+
+class _View:
+    """A barrier: for each table an iterator, once the increment of the barrier is written."""
+
+    def __init__(self, tables: Sequence[RocksTable]) -> None:
+        self.families = [table.family for table in tables]
+        self.iterators: list[Any] = []
+        self.is_released = False
+
+
+class _Increment:
+    """The values of all tables that were sealed at once."""
+
+    def __init__(self, parts: list[tuple[RocksTable, _Values]], view: _View | None) -> None:
+        self.parts = parts
+        self.view = view
+        self.left: Iterator[None] | None = None  # The pieces to write; None: not begun.
+
+
+class FrozenRocks:
+    """The values of one state as they were at a barrier."""
+
+    def __init__(self, store: "RocksTables", view: _View, index: int) -> None:
+        self._store = store
+        self._view = view
+        self._index = index
+
+    @property
+    def groups(self) -> range:
+        """The indices of the key groups."""
+        return range(self._store.groups)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no value at all."""
+        iterator = self._iterator()
+        iterator.seek_to_first()
+        return not iterator.valid()
+
+    def pieces(
+        self, group: int, size: int, *, last: bool = False
+    ) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Slots and values of a group, at most ``size`` at a time."""
+        slots: list[Any] = []
+        values: list[Any] = []
+        for key, data in self._store.read(self._iterator(), group):
+            slots.append(_slot_of(key))
+            values.append(pickle.loads(data))
+            if len(slots) == size:
+                yield slots, values
+                slots, values = [], []
+        if slots:
+            yield slots, values
+
+    def end(self) -> None:
+        """There is nothing to drop before the view is released."""
+
+    def _iterator(self) -> Any:
+        if not self._view.iterators:
+            self._store.write_up_to(self._view)
+        return self._view.iterators[self._index]
+
+
+class RocksTables:
+    """The tables of one operator subtask."""
+
+    def __init__(self, key_groups: KeyGroupRange, directory: str | None) -> None:
+        """An empty database.
+
+        Raises:
+            ConfigError: The directory cannot be used.
+        """
+        self.groups = len(key_groups)
+        self.written = 0  # Changes since fresh values were last counted.
+        self._first = key_groups.first
+        self._directory = LocalDirectory(directory)
+        self._options = _options()
+        options = _options()
+        options.create_if_missing(True)
+        self._database = rocksdict.Rdict(str(self._directory.path / "db"), options=options)
+        self._tables: list[RocksTable] = []
+        self._numbers = count()
+        self._lock = threading.Lock()  # Of writing.
+        self._sealed: deque[_Increment] = deque()
+        self._fresh_max = min(FRESH_MAX, _FIRST_VALUES)
+        self._piece_max = min(PIECE_VALUES, _FIRST_VALUES)
+
+    # Tables.
+
+    def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
+        """A new table."""
+        family_name = f"{next(self._numbers)}"
+        family = self._database.create_column_family(family_name, _options())
+        made = RocksTable(self, (family_name, family), name, kind, type_info)
+        self._tables.append(made)
+        return made
+
+    def evolved(
+        self, table: StateTable, type_info: TypeInformation, convert: Converter | None
+    ) -> StateTable:
+        """The values of a table as another type, in its place; views keep the old values."""
+        assert isinstance(table, RocksTable)
+        made = self.table(table.name, table.kind, type_info)
+        for group in range(self.groups):
+            for slot, value in table.entries(group):
+                own = pickle.loads(pickle.dumps(value))  # An increment may share it.
+                made.load(group, [slot], [own if convert is None else convert(own)])
+        self._tables.remove(table)
+        while self._sealed:  # No increment is to be written into a family that is gone.
+            self._write_piece()
+        self._database.drop_column_family(table.family_name)
+        return made
+
+    def no_values(self) -> _Values:
+        """No value in any key group."""
+        return tuple({} for _ in range(self.groups))
+
+    def prefix(self, group: int) -> bytes:
+        """The first bytes of all keys of a group."""
+        return (self._first + group).to_bytes(_GROUP_BYTES, "big")
+
+    def read(self, iterator: Any, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of a group that an iterator holds.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        prefix = self.prefix(group)
+        iterator.seek(prefix)
+        while iterator.valid():
+            key = iterator.key()
+            if not key.startswith(prefix):
+                break
+            yield key[_GROUP_BYTES:], iterator.value()
+            iterator.next()
+        self._guarded(iterator.status)
+
+    # Freezing and writing.
+
+    def freeze(self, tables: Sequence[StateTable]) -> FrozenView:
+        """A view of tables as they are now."""
+        mine = [table for table in tables if isinstance(table, RocksTable)]
+        view = _View(mine)
+        self._seal(view)
+
+        def release() -> None:
+            view.is_released = True  # Without the lock, for which the loop might have to wait.
+            view.iterators = []
+
+        return FrozenView([FrozenRocks(self, view, i) for i in range(len(mine))], release)
+
+    def tidy(self) -> None:
+        """Seal what was changed, if it is much, and write a piece of what is sealed."""
+        if self.written >= self._fresh_max:
+            self._seal_if_many()
+        if self._sealed:
+            self._write_piece()
+            while len(self._sealed) > 2:  # More is sealed than a piece a slice can keep up with.
+                self._write_piece()
+
+    def make_room(self) -> None:
+        """Write all values, if they are many; while no record is being processed."""
+        if self.written >= self._fresh_max:
+            self._seal_if_many()
+            while self._sealed:
+                self._write_piece()
+
+    def write_up_to(self, view: _View) -> None:
+        """Write increments until the view's own is written.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        while not view.iterators:
+            if view.is_released or not self._sealed:
+                raise StorageError("state on local disk was read after its release")
+            self._write_piece()
+            time.sleep(0)  # Offers the interpreter lock to the loop.
+
+    def close(self) -> None:
+        """Delete the database."""
+        with self._lock:
+            self._sealed.clear()
+            self._tables.clear()
+            self._database.close()
+            self._directory.close()
+
+    def _seal_if_many(self) -> None:
+        self.written = sum(len(values) for table in self._tables for values in table.fresh)
+        if self.written >= self._fresh_max:
+            self._seal(None)
+
+    def _seal(self, view: _View | None) -> None:
+        parts = []
+        for table in self._tables:
+            if any(table.fresh):
+                values = table.fresh
+                table.increments.append(values)  # First: other threads look at both.
+                table.fresh = self.no_values()
+                parts.append((table, values))
+                for log in table.views:
+                    log.clear()  # What it would put back is sealed.
+        self.written = 0
+        if parts or view is not None:
+            self._sealed.append(_Increment(parts, view))
+
+    def _write_piece(self) -> None:
+        """Write the next piece of the oldest increment that is not wholly written."""
+        with self._lock:
+            if not self._sealed:
+                return
+            increment = self._sealed[0]
+            if increment.left is None:
+                increment.left = self._pieces(increment)
+            try:
+                next(increment.left)
+                return
+            except StopIteration:
+                pass
+            except BaseException:
+                increment.left = None  # To be written anew, which gives the same.
+                raise
+            view = increment.view
+            if view is not None and not view.is_released:
+                view.iterators = [family.iter() for family in view.families]
+            self._sealed.popleft()
+            for table, _ in increment.parts:
+                table.increments.pop(0)
+
+    def _pieces(self, increment: _Increment) -> Iterator[None]:
+        """Write the increment, a piece with each step."""
+        for table, values in increment.parts:
+            piece: list[tuple[bytes, Any]] = []
+            for group, changed in enumerate(values):
+                prefix = self.prefix(group)
+                keyed = [(prefix + _canonical(slot), value) for slot, value in changed.items()]
+                keyed.sort(key=_first)
+                start = 0
+                while start < len(keyed):
+                    end = start + self._piece_max - len(piece)
+                    piece += keyed[start:end]
+                    start = end
+                    if len(piece) >= self._piece_max:
+                        self._ingest(table, piece)
+                        piece = []
+                        yield
+            if piece:
+                self._ingest(table, piece)
+                yield
+
+    def _ingest(self, table: RocksTable, piece: Sequence[tuple[bytes, Any]]) -> None:
+        path = self._directory.path / f"{next(self._numbers)}.sst"
+        bytes_written = self._guarded(lambda: _write_file(path, piece, self._options))
+        self._guarded(lambda: table.family.ingest_external_file([str(path)], _MOVE))
+        per_value = max(1, bytes_written // len(piece))
+        self._fresh_max = min(FRESH_MAX, max(64, FRESH_BYTES // per_value))
+        self._piece_max = min(PIECE_VALUES, max(64, PIECE_BYTES // per_value))
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as error:  # rocksdict raises no class of its own.
+            raise StorageError(
+                f"state on local disk, in {self._directory.path}, cannot be written or read: "
+                f"{error}; see to its space, or name another directory with "
+                "state.backend.rocksdb.localdir"
+            ) from error
+
+
+def _write_file(path: Path, piece: Sequence[tuple[bytes, Any]], options: Any) -> int:
+    """Write a sorted file; the number of its values' bytes."""
+    writer = rocksdict.SstFileWriter(options)
+    writer.open(str(path))
+    size = 0
+    for key, value in piece:
+        if value is None:
+            del writer[key]
+        else:
+            data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            size += len(data)
+            writer[key] = data
+    writer.finish()
+    return size
+
+
+def _options() -> Any:
+    """The settings of a database, a table or a file."""
+    blocks = rocksdict.BlockBasedOptions()
+    blocks.set_block_cache(_cache())
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    blocks.set_bloom_filter(10, False)
+    options = rocksdict.Options(raw_mode=True)
+    options.set_block_based_table_factory(blocks)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_write_buffer_size(1 << 20)  # Never filled.
+    options.set_max_open_files(256)
+    options.set_compaction_readahead_size(256 << 10)  # For each file of a compaction.
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(1 << 20)
+    options.set_stats_dump_period_sec(0)
+    return options
+
+
+_caches: list[Any] = []
+
+
+def _cache() -> Any:
+    """The cache of blocks of this process."""
+    if not _caches:
+        _caches.append(rocksdict.Cache(CACHE_BYTES))
+    return _caches[0]
+
+
+def _move() -> Any:
+    options = rocksdict.IngestExternalFileOptions()
+    options.set_move_files(True)
+    return options
+
+
+_MOVE = _move()
+
+
+def _first(pair: tuple[bytes, Any]) -> bytes:
+    return pair[0]
+
+
+def _canonical(slot: SlotKey) -> bytes:
+    """The canonical form of a key, which sorts all keys of a table in one order."""
+    return slot if type(slot) is bytes else encode_key(slot)
+
+
+def _slot_of(canonical: bytes) -> SlotKey:
+    return slot_key(decode_key(canonical)) if canonical[0] in _OWN_SLOTS else canonical
