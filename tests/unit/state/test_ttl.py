@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.unit.operators.operator_harness import InlineWriter
+from tests.unit.state.states import Collected, state_of, written
 from weir.common.time import Duration, Time
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import ConfigError, RestoreError
@@ -48,23 +48,6 @@ class HandClock:
         return 0
 
 
-class Last:
-    """An aggregate over lists that are changed in place."""
-
-    def create_accumulator(self) -> list[int]:
-        return []
-
-    def add(self, value: int, accumulator: list[int]) -> list[int]:
-        accumulator.append(value)
-        return accumulator
-
-    def get_result(self, accumulator: list[int]) -> tuple[int, ...]:
-        return tuple(accumulator)
-
-    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
-        return acc_a + acc_b
-
-
 def ttl(
     *, on_read: bool = False, event_time: bool = False, ms: int = TTL_MS, returns: bool = False
 ) -> StateTtlConfig:
@@ -87,23 +70,12 @@ def descriptors(config: StateTtlConfig | None) -> list[StateDescriptor]:
         MapStateDescriptor("map", T.STRING(), T.LONG()),
         MapStateDescriptor("deep", T.STRING(), T.LIST(T.LONG())),
         ReducingStateDescriptor("sum", lambda a, b: a + b, T.LONG()),
-        AggregatingStateDescriptor("folded", Last(), T.LIST(T.LONG())),
+        AggregatingStateDescriptor("folded", Collected(), T.LIST(T.LONG())),
     ]
     for descriptor in made:
         if config is not None:
             descriptor.enable_time_to_live(config)
     return made
-
-
-def state_of(store: OperatorStateStore, descriptor: StateDescriptor) -> Any:
-    getter = {
-        "value": store.keyed.get_state,
-        "list": store.keyed.get_list_state,
-        "map": store.keyed.get_map_state,
-        "reducing": store.keyed.get_reducing_state,
-        "aggregating": store.keyed.get_aggregating_state,
-    }[descriptor.kind]
-    return getter(descriptor)  # type: ignore[arg-type]
 
 
 def opened(
@@ -124,14 +96,6 @@ def opened(
         clock=clock,
         judge=judge,
     )
-
-
-def stored(store: OperatorStateStore) -> list[StateHandle]:
-    parts = store.freeze(CheckpointId(1))
-    handles = [handle for part in parts for handle in part.write(InlineWriter())]  # type: ignore[arg-type]
-    for part in parts:
-        part.release()
-    return handles
 
 
 def swept(store: OperatorStateStore, clock: HandClock) -> None:
@@ -342,15 +306,7 @@ class TtlMachine(RuleBasedStateMachine):
     @rule()
     def write(self) -> None:
         """The snapshot is written late; what it holds is what was alive at its barrier."""
-        handles = [
-            handle
-            for _, parts in self.views
-            for part in parts
-            for handle in part.write(InlineWriter())  # type: ignore[arg-type]
-        ]
-        for _, parts in self.views:
-            for part in parts:
-                part.release()
+        handles = [handle for _, parts in self.views for handle in written(parts)]
         self.views = []
         groups = [opened(HandClock(0), handles, index=i, parallelism=2) for i in (0, 1)]
         held = {}
@@ -369,7 +325,9 @@ class TtlMachine(RuleBasedStateMachine):
             for part in parts:
                 part.release()
         self.views = []
-        handles = [handle for store in self.stores for handle in stored(store)]
+        handles = [
+            handle for store in self.stores for handle in written(store.freeze(CheckpointId(1)))
+        ]
         self.open(handles, parallelism)
 
     def all_entries(self) -> Iterator[Entry]:
@@ -518,7 +476,7 @@ def test_no_sweep_runs_where_it_is_disabled() -> None:
     clock.ms += TTL_MS
     assert store.sweep_due_ms() is None
     assert entries(store) == 1
-    assert entries(opened(clock, stored(store))) == 0
+    assert entries(opened(clock, written(store.freeze(CheckpointId(1))))) == 0
 
 
 def test_a_clock_that_is_set_back_shows_nothing_again_and_keeps_nothing_for_ever() -> None:
@@ -532,7 +490,7 @@ def test_a_clock_that_is_set_back_shows_nothing_again_and_keeps_nothing_for_ever
     state.update(2)
     clock.ms -= TTL_MS
     assert state.value() == 2
-    handles = stored(store)
+    handles = written(store.freeze(CheckpointId(1)))
 
     # The next driver's clock is a year behind: entries live on, but no longer than from now.
     behind = HandClock(NOON - 365 * 86_400_000)
@@ -552,7 +510,7 @@ def test_what_is_left_is_what_was_left_and_the_length_is_the_programs() -> None:
     store.keyed.set_current_key("a")
     state.update(1)
     clock.ms += 600
-    handles = stored(store)
+    handles = written(store.freeze(CheckpointId(1)))
     for length_ms, ends_ms in ((TTL_MS, 400), (2 * TTL_MS, 1_400), (500, 0)):
         later = HandClock(clock.ms)
         restored = opened(later, handles)
@@ -596,7 +554,7 @@ def test_a_time_to_live_is_added_taken_away_and_moved(
     clock.ms += 900
     store.keyed.time.on_watermark(900)
     told: list[Declaration] = []
-    restored = opened(clock, stored(store), judge=told.append)
+    restored = opened(clock, written(store.freeze(CheckpointId(1))), judge=told.append)
     for descriptor in descriptors(after):
         state_of(restored, descriptor)
     is_same = before is after or before == after
@@ -634,7 +592,7 @@ def test_a_type_changes_under_a_time_to_live() -> None:
     clock.ms += 400
     elements.add(2)
     entries_.put("x", 3)
-    handles = stored(store)
+    handles = written(store.freeze(CheckpointId(1)))
     restored = opened(clock, handles)
     for descriptor in program(T.DOUBLE()):
         state_of(restored, descriptor)
@@ -693,7 +651,7 @@ def test_keys_stay_with_their_group() -> None:
         store.keyed.set_current_key(key)
         state.update(key)
     clock.ms += 500
-    handles = stored(store)
+    handles = written(store.freeze(CheckpointId(1)))
     seen = {}
     for index in (0, 1, 2):
         part = opened(clock, handles, index=index, parallelism=3)

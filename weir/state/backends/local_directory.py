@@ -62,6 +62,8 @@ def _delete_abandoned(parent: Path) -> None:
         except OSError:
             continue  # Gone meanwhile, or of another account.
         try:
+            if os.fstat(held).st_uid != os.getuid():
+                continue
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.with_name(lock.name.removesuffix(_LOCK)), ignore_errors=True)
             lock.unlink(missing_ok=True)

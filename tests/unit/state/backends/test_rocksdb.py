@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.unit.operators.operator_harness import InlineWriter
+from tests.unit.state.states import Collected, state_of, written
 from weir.common.typeinfo import Types
 from weir.config import StateBackendKind, StateConfig
 from weir.errors import ConfigError, StorageError
@@ -41,23 +41,6 @@ def rocks(directory: Path | str) -> StateConfig:
     return StateConfig(backend=StateBackendKind.ROCKSDB, directory=str(directory))
 
 
-class Collect:
-    """An aggregate whose accumulator is changed in place."""
-
-    def create_accumulator(self) -> list[int]:
-        return []
-
-    def add(self, value: int, accumulator: list[int]) -> list[int]:
-        accumulator.append(value)
-        return accumulator
-
-    def get_result(self, accumulator: list[int]) -> int:
-        return sum(accumulator)
-
-    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
-        return acc_a + acc_b
-
-
 def descriptors() -> dict[str, StateDescriptor]:
     """States of all kinds, one of them with a time-to-live."""
     expiring = MapStateDescriptor("expiring", T.STRING(), T.LONG())
@@ -69,7 +52,7 @@ def descriptors() -> dict[str, StateDescriptor]:
         MapStateDescriptor("map", T.STRING(), T.LIST(T.LONG())),
         expiring,
         ReducingStateDescriptor("sum", lambda a, b: a + b, T.LONG()),
-        AggregatingStateDescriptor("folded", Collect(), T.LIST(T.LONG())),
+        AggregatingStateDescriptor("folded", Collected(), T.LIST(T.LONG())),
     ]
     return {descriptor.name: descriptor for descriptor in made}
 
@@ -89,22 +72,7 @@ def opened(
 
 
 def states_of(store: OperatorStateStore) -> dict[str, Any]:
-    keyed = store.keyed
-    getters: dict[str, Any] = {
-        "value": keyed.get_state,
-        "list": keyed.get_list_state,
-        "map": keyed.get_map_state,
-        "reducing": keyed.get_reducing_state,
-        "aggregating": keyed.get_aggregating_state,
-    }
-    return {name: getters[d.kind](d) for name, d in descriptors().items()}
-
-
-def written(parts: list[Any]) -> list[StateHandle]:
-    handles = [handle for part in parts for handle in part.write(InlineWriter())]
-    for part in parts:
-        part.release()
-    return handles
+    return {name: state_of(store, descriptor) for name, descriptor in descriptors().items()}
 
 
 def contents(handles: list[StateHandle]) -> dict[Any, dict[str, Any]]:
