@@ -126,6 +126,7 @@ _TEMPLATE = re.compile(r"the template process of this slot died with exit code (
 _FROZEN = re.compile(r"\bfrozen\b")
 _HANGS = re.compile(r"made no progress for \d+ ms; it hangs")
 _DRIVER_SILENT = re.compile(r"driver \d+ was silent for ")
+_ATTEMPT_ENDED = re.compile(r"attempt \d+ ended before the command to write its manifest")
 _DRIVER_LOST = re.compile(r"\bdriver was lost before\b")
 _DRIVER_ENDED = re.compile(
     r"the driver's process \d+ ended(?:, killed by (?P<signal>SIG\w+)| with exit code \d+)?"
@@ -157,6 +158,8 @@ def judge(facts: Facts) -> Verdict:
         cause = times.attempt_cause or cause
     if times.lost_driver and _DRIVER_LOST.search(cause):  # Not for what it wrote to.
         reason, cause = _LOST_WITH_MANIFEST, times.lost_driver
+    elif times.attempt_cause and _ATTEMPT_ENDED.match(cause):
+        reason, cause = _REASONS[FailureReason.JOB_FAILOVER], times.attempt_cause
     finding = _of_cause(facts, cause)
     headline = _capital(reason.text.format(noun=times.noun))
     if finding.clause:

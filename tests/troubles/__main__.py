@@ -1,6 +1,7 @@
 """``python -m tests.troubles [name ...] [--beside N]``: the table of what verdicts say."""
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--beside", type=int, nargs="*", default=[0, 6], help="busy loops")
     given = parser.parse_args()
     chosen = [t for t in TROUBLES if not given.names or any(n in t.name for n in given.names)]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # Ends the plane.
     with reachable_directory() as home, tempfile.TemporaryDirectory() as scratch:
         environment = ENVIRONMENT | {"SPARK_LOCAL_DIRS": scratch}
         plane = Plane.start(home / "home", environment)

@@ -252,7 +252,7 @@ TROUBLES = (
     Trouble(
         "a call into C keeps the interpreter lock",
         "slot 1",
-        r"^work-1 was stuck in a call into C",
+        r"^work-1 was stuck in (a call into C|hold_the_interpreter)",
         once("lock"),
     ),
     Trouble("a call hangs", "the call", r"work-1 was stuck in process_element", hung),

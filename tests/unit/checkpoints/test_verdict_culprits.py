@@ -389,6 +389,15 @@ def test_a_manifest_that_failed_with_its_driver_does_not_blame_the_storage() -> 
     )
     assert (judgement.cause, judgement.culprits) == (Cause.DRIVER, ("driver",))
     assert "storage" not in said(judgement)
+    of_attempt = replace(
+        row,
+        cause="attempt 3 ended before the command to write its manifest came",
+        lost_driver="",
+        attempt_cause="the worker process of slot 1 (pid 7) ended: killed by signal 9",
+    )
+    judgement = judge.judge_checkpoint(Facts(times=of_attempt, operators=LINE.operators))
+    assert "under way: the worker process of slot 1 (pid 7) ended" in judgement.headline
+    assert "storage" not in said(judgement)
     stored = replace(row, cause="OSError: [Errno 5] Input/output error")
     judgement = judge.judge_checkpoint(Facts(times=stored, operators=LINE.operators))
     assert "look at the checkpoint storage" in said(judgement)
