@@ -119,6 +119,8 @@ def test_unknown_upload_is_refused(digest: str | None) -> None:
         ("restart", {"kind": "fixed_delay", "attempts_max": True}),
         ("restart", {"kind": "failure_rate", "failures_max": 2**31}),
         ("restart", {"kind": "exponential_delay", "backoff_multiplier": 0.5}),
+        ("restart", {"kind": "exponential_delay", "backoff_multiplier": 1_000_001}),
+        ("restart", {"kind": "exponential_delay", "backoff_multiplier": float("inf")}),
         ("restart", {"kind": "exponential_delay", "jitter": 1.1}),
         ("restart", {"kind": "exponential_delay", "jitter": float("nan")}),
         ("mode", "exactly-once"),

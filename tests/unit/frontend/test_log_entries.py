@@ -13,6 +13,7 @@ from frontend.about.log_entries import (
     Wanted,
     cut,
     list_entries,
+    list_whole_entries,
     parsed,
 )
 from frontend.about.log_tail import Line
@@ -116,6 +117,13 @@ def test_any_of_its_lines_may_be_the_first_that_is_read(text: str) -> None:
     assert (first.is_rest, first.text, second.is_rest) == (True, text, False)
 
 
+def test_an_error_s_line_at_the_beginning_may_be_the_end_of_a_traceback_before_it() -> None:
+    lines = [Line("KeyError: 'a'", 0, 14), Line(SPARK, 14, 80)]
+    assert [entry.offset for entry in list_whole_entries(lines)] == [14]
+    assert [entry.offset for entry in list_whole_entries(lines[:1])] == [0]
+    assert [entry.offset for entry in list_whole_entries(lines[::-1])] == [14, 0]
+
+
 def test_printed_lines_that_are_indented_stay_lines() -> None:
     assert [entry.text for entry in entries("a\n  b\n\n  c")] == ["a", "  b", "", "  c"]
 
@@ -209,6 +217,20 @@ def test_searches_meet_every_matching_entry_once(
         end, looks = shown.offset, looks + 1
     assert seen == [f"Exception in task 0.0 of {n}" for n in range(0, 400, 7)]
     assert looks > 5
+
+
+def test_a_search_stops_within_a_block_where_every_line_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_search, "ENTRIES_MAX", 3)
+    log = tmp_path / "driver.log"
+    log.write_text("".join(f"line {n}\n" for n in range(10)))
+    seen, end = [], None
+    while end != 0:
+        shown = look_for(log, Wanted("line"), end)
+        seen = [entry.text for entry in shown.entries] + seen
+        end = shown.offset
+    assert seen == [f"line {n}" for n in range(10)]
 
 
 def test_a_search_in_a_huge_log_stops_and_says_where(

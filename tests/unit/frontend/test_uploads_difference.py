@@ -30,6 +30,7 @@ def test_a_change_has_the_lines_around_it_and_gaps_beyond() -> None:
 
 def test_a_text_that_is_longer_at_one_end_only() -> None:
     assert [row.kind for row in compare(["a"], ["a", "a"]).rows] == ["same", "new"]
+    assert compare(["a"] * 10, ["a"] * 11).added == compare(["a"] * 11, ["a"] * 10).removed == 1
     assert [row.kind for row in compare(["b", "a"], ["a"]).rows] == ["old", "same"]
 
 
