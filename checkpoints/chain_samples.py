@@ -58,7 +58,7 @@ _SAMPLE = f"""
         NOT EXISTS (
             SELECT 1 FROM {ChainSample._meta.db_table} earlier
             WHERE earlier.job_id = load.job_id AND earlier.chain = load.chain
-                AND earlier.at >= date_trunc('minute', load.at) AND earlier.is_first_of_minute
+                AND earlier.at >= date_trunc('minute', load.at)
         )
     FROM load LEFT JOIN state ON state.job_id = load.job_id AND state.chain = load.chain
     ON CONFLICT DO NOTHING

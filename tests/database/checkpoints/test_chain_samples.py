@@ -112,6 +112,7 @@ def test_a_sample_has_the_state_of_the_newest_completed_checkpoint_by_operator()
         for index in (0, 1):
             factories.acknowledge(taken, "totals", index, chain="totals", state_bytes=state)
         factories.acknowledge(taken, "totals-sink", 0, chain="totals", state_bytes=2 * state)
+    factories.checkpoint(job, 4, has_details=False)  # Taken without this control plane.
     sample()
     states = dict(ChainSample.objects.values_list("chain", "state_bytes"))
     assert states == {"flights": {}, "hourly": {}, "totals": {"totals": 80, "totals-sink": 80}}
