@@ -58,7 +58,7 @@ function lineOf(entry) {
   if (entry.tone) line.dataset.tone = entry.tone;
   const clock = element(entry.at ? "time" : "span", "stamp", entry.clock);
   if (entry.at) clock.dateTime = entry.at;
-  else stamp.title = "In the zone of the driver’s machine";
+  else clock.title = "In the zone of the driver’s machine";
   const summary = element("summary");
   summary.append(clock, element("span", "level", entry.level), element("span", "text", entry.text));
   const rest = element("div", "rest");
@@ -132,7 +132,7 @@ async function look() {
   clearTimeout(timer);
   if (isLooking) return; // The request under way schedules the next one.
   isLooking = true;
-  let wait = EVERY_MS;
+  let part = null;
   if (!document.hidden) {
     try {
       const filters = log.dataset.filters ? `&${log.dataset.filters}` : "";
@@ -145,17 +145,16 @@ async function look() {
       } else if (!response.ok) {
         throw new Error(`the log answered ${response.status}`);
       } else {
-        const part = await response.json();
-        append(part);
-        if (!part.is_rotated) say(part.newest > Number(log.dataset.driver) ? `Driver ${part.newest} has taken over; reload the page to see its log.` : "");
-        if (part.has_later) wait = 0;
+        part = await response.json();
+        say(part.newest > Number(log.dataset.driver) ? `Driver ${part.newest} has taken over; reload the page to see its log.` : "");
       }
     } catch {
       say("The control plane cannot be reached; following resumes when it is back.");
     }
   }
   isLooking = false;
-  if (isFollowing()) timer = setTimeout(look, wait);
+  if (part) append(part); // Outside: an error of this script is none of the connection.
+  if (isFollowing()) timer = setTimeout(look, part?.has_later ? 0 : EVERY_MS);
 }
 
 /** Search further back, part by part, until lines come, the log begins or the button says stop. */
