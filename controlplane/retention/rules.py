@@ -291,6 +291,7 @@ KEPT: Mapping[str, str] = {
     "contenttypes.ContentType": "As many as models.",
     "controlplane.ClockCorrection": "One row.",
     "deliveries.Endpoint": "Made and deleted by admins.",
+    "frontend.SavedFilter": "Saved and deleted by people, a bounded number for each account.",
     "jobs.ControlPlanePulse": "One row.",
     "jobs.Edge": "Those of a job's graph; they go with their job.",
     "jobs.Operator": "Those of a job's graph; they go with their job.",
