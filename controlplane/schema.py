@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
+from checkpoints.verdict.result import Cause
 from controlplane import schema_examples, schema_words
 from controlplane.base import problems
 from controlplane.base.converters import JobId
@@ -24,6 +25,7 @@ from weir.protocol.messages import Switch
 from weir.protocol.operations import Phase
 
 # The values of closed sets, by which ENUM_NAME_OVERRIDES recognises and names them.
+CAUSES = [member.value for member in Cause]
 CHECKPOINT_KINDS = [member.value for member in CheckpointKind]
 CHECKPOINT_STATUSES = [member.value for member in CheckpointStatus]
 CHECKPOINTING_MODES = [member.value for member in CheckpointingMode]

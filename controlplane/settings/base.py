@@ -308,6 +308,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SERVE_PERMISSIONS": _PERMISSIONS,
     "SCHEMA_COERCE_PATH_PK": False,
     "ENUM_NAME_OVERRIDES": {
+        "Cause": "controlplane.schema.CAUSES",
         "CheckpointKind": "controlplane.schema.CHECKPOINT_KINDS",
         "CheckpointStatus": "controlplane.schema.CHECKPOINT_STATUSES",
         "CheckpointingMode": "controlplane.schema.CHECKPOINTING_MODES",

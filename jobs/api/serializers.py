@@ -305,8 +305,8 @@ class SampledCallSerializer(serializers.Serializer[Any]):
     function = serializers.CharField(
         help_text="Of the innermost frame of the pipeline's own code; empty: there was none."
     )
-    file = serializers.CharField()
-    line = serializers.IntegerField()
+    file = serializers.CharField(help_text="The name of the file of that frame.")
+    line = serializers.IntegerField(help_text="The line of that frame.")
     share = serializers.FloatField(help_text="Share of these samples, 0 to 1.")
 
 
