@@ -236,8 +236,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if version > VERSION:", "if False:"),
         ('return "" if checksum == handle.checksum', 'return "" if True'),
         (
-            'return VERSION if any(handle.kind == "channel" for handle in handles) else 2',
-            "return VERSION",
+            'return 3 if any(handle.kind == "channel" for handle in manifest.handles) else 2',
+            "return 3",
         ),
         ("for _, job in sorted(completed, reverse=True)", "for _, job in sorted(completed)"),
     ),
