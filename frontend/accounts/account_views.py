@@ -20,7 +20,7 @@ from frontend.base.access import account, action_for, form_for, may, page_for
 from frontend.base.forms import Words, form_page, sent
 
 TOKENS_SHOWN = 200
-FORM = "frontend/account_form.html"
+FORM = "frontend/service_form.html"
 OTHERS = "others"  # In place of one session's handle: all but the one of the request.
 
 

@@ -96,6 +96,8 @@ def _form_page(
 ) -> HttpResponse:
     context = {
         "words": words,
+        "back": reverse("secret-list"),
+        "crumb": "Secrets",
         "users": (users or [])[:JOBS_NAMED],
         "has_more_users": len(users or []) > JOBS_NAMED,
     }
