@@ -5,6 +5,7 @@ from django.views.generic import RedirectView
 
 from frontend.about import views as about_pages
 from frontend.accounts import account_views, list_views
+from frontend.activity import views as activity_pages
 from frontend.alerts import alert_views, rule_views, silence_views
 from frontend.attempts import views as recovery_pages
 from frontend.base import pages
@@ -65,6 +66,7 @@ urlpatterns = [
     *about_pages.urlpatterns,
     *account_views.urlpatterns,
     *list_views.urlpatterns,
+    *activity_pages.urlpatterns,
     *secret_pages.urlpatterns,
     *upload_pages.urlpatterns,
     *retention_pages.urlpatterns,

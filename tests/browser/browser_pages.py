@@ -153,6 +153,7 @@ def seeded(directory: Path, by: User, home: Path) -> list[Shown]:
         Shown("audit", "/audit/"),
         Shown("about", "/about/"),
         Shown("retention", "/retention/"),
+        Shown("activity", "/activity/"),
         Shown("account", "/account/"),
         Shown("account-password", "/account/password"),
         Shown("account-token", "/account/tokens/new"),

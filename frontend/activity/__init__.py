@@ -1,0 +1,1 @@
+"""The page of activity: what happened to all jobs, the newest first."""
