@@ -112,12 +112,14 @@ def test_lines_that_are_written_meanwhile_are_all_there(root: Path) -> None:
     path = driver_files.log_path(driver)
     path.parent.mkdir(parents=True)
     handle = create_log(path, None)
+    stop = root / "stop"  # Empty: to stop; then the writer's number of lines.
     program = (
-        "import os\nn = 0\nwhile n < 200_000:\n"
+        "import os, sys\nn = 0\nwhile n < 200_000 or not os.path.exists(sys.argv[1]):\n"
         "    os.write(1, b''.join(b'line %d %s\\n' % (m, b'x' * 60) for m in range(n, n + 100)))\n"
         "    n += 100\n"
+        "open(sys.argv[1], 'w').write(str(n))\n"
     )
-    writer = subprocess.Popen([sys.executable, "-c", program], stdout=handle)
+    writer = subprocess.Popen([sys.executable, "-c", program, stop], stdout=handle)
     os.close(handle)
     cuts = 0
     try:
@@ -125,14 +127,16 @@ def test_lines_that_are_written_meanwhile_are_all_there(root: Path) -> None:
             before = path.stat().st_blocks
             files.cut(path)
             cuts += path.stat().st_blocks < before
+            if cuts > 3:
+                stop.touch()
     finally:
         writer.kill()
         writer.wait()
-    assert cuts > 3
+    count = int(stop.read_text())
     with path.open("rb") as file:
         file.seek(first_kept(file))
         kept = numbered_lines(file.read().partition(b"\n")[2].decode())
-    assert kept == list(range(kept[0], 200_000))
+    assert kept == list(range(kept[0], count))
     assert kept[0] > 0
 
 
