@@ -17,17 +17,23 @@ NAMES = {
     "idle",
     "back_pressured",
     "cpu_wait",
+    "cpu_pressure",
 }
 
 
 def counters(
-    busy: float = 0, idle: float = 0, held: float = 0, waited: float = 0, **counted: int
+    busy: float = 0,
+    idle: float = 0,
+    held: float = 0,
+    waited: float = 0,
+    pressed: float = 0,
+    **counted: int,
 ) -> dict[str, Any]:
     """Times in milliseconds; further counters are 0 unless given."""
     reported = {
         "records_in": 0, "records_out": 0, "bytes_in": 0, "bytes_out": 0, "late_records": 0,
         "watermark_ms": None, "busy_ms": busy, "idle_ms": idle, "back_pressured_ms": held,
-        "cpu_wait_ms": waited,
+        "cpu_wait_ms": waited, "cpu_pressure_ms": pressed,
     }  # fmt: skip
     return rates.sample(reported | counted)
 
@@ -60,19 +66,22 @@ def test_two_make_counts_per_second_and_shares_of_the_time() -> None:
         "idle": 0.3,
         "back_pressured": 0.2,
         "cpu_wait": 0.0,
+        "cpu_pressure": 0.0,
     }
 
 
 def test_the_wait_for_a_processor_is_a_share_of_the_time_and_no_part_beside_the_others() -> None:
-    told = rates.over(window([counters(busy=100, waited=40), counters(busy=600, waited=340)]))
-    assert (told["window_ms"], told["busy"], told["cpu_wait"]) == (500, 1.0, 0.6)
+    first = counters(busy=100, waited=40, pressed=60)
+    told = rates.over(window([first, counters(busy=600, waited=340, pressed=460)]))
+    assert (told["window_ms"], told["busy"]) == (500, 1.0)
+    assert (told["cpu_wait"], told["cpu_pressure"]) == (0.6, 0.8)
 
 
 def test_a_wait_that_an_earlier_version_did_not_count_begins_with_the_first_that_is() -> None:
     """Else all that was counted since the attempt began would be the share of two seconds."""
     samples = window(counters(idle=500 * i) for i in range(1, 5))
     for sample in samples:
-        del sample["cpu_wait_ms"]
+        del sample["cpu_wait_ms"], sample["cpu_pressure_ms"]
     samples = rates.slid(samples, counters(idle=2_500, waited=90_000))
     assert rates.over(samples)["cpu_wait"] == 0.0
     for i in range(6, 10):

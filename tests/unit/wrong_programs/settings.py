@@ -51,10 +51,10 @@ env.configure(Configuration().set("execution.checkpointing.interval", "10 parsec
     Wrong(
         "a setting of Flink's",
         """
-env.configure(Configuration().set("state.backend.type", "rocksdb"))
+env.configure(Configuration().set("state.backend.incremental", "true"))
 """,
-        "state.backend.type cannot be 'rocksdb' here: state lies in the memory of its slot, and "
-        "checkpoints of it are written whole; leave it out",
+        "state.backend.incremental cannot be 'true' here: state.backend.type is hashmap or rocksdb, "
+        "and checkpoints are written whole; leave it out",
     ),
     Wrong(
         "a restart strategy as text",
