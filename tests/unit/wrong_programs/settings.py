@@ -53,8 +53,8 @@ env.configure(Configuration().set("execution.checkpointing.interval", "10 parsec
         """
 env.configure(Configuration().set("state.backend.incremental", "true"))
 """,
-        "state.backend.incremental cannot be 'true' here: state.backend.type is hashmap or rocksdb, "
-        "and checkpoints are written whole; leave it out",
+        "state.backend.incremental cannot be 'true' here: state.backend.type is hashmap or "
+        "rocksdb, and checkpoints are written whole; leave it out",
     ),
     Wrong(
         "a restart strategy as text",
