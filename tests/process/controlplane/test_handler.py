@@ -17,6 +17,7 @@ from pytest_django import Settings
 from starlette.types import Message, Scope
 
 from controlplane.base import logs, threads
+from controlplane.base.problems import DATABASE_RETRY_AFTER_S
 from controlplane.handler import DjangoHandler
 from tests.waiting import wait_until
 
@@ -179,7 +180,7 @@ def test_views_run_on_the_pools_threads_with_the_requests_context() -> None:
 def test_a_page_that_finds_the_database_away_says_so() -> None:
     answer = ask("away")
     assert answer.status == 503
-    assert answer.header(b"retry-after") == [b"1"]
+    assert answer.header(b"retry-after") == [b"%d" % DATABASE_RETRY_AFTER_S]
 
 
 def test_a_view_that_fails_is_an_error_of_that_request_alone(

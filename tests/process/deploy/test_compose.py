@@ -207,6 +207,7 @@ VOLUMES = {
             "jobs/api/uploads.py": "web+",
             "jobs/api/with_file.py": "web+",
             "frontend/submit/views.py": "web+",
+            "frontend/uploads/sources.py": "web",
             "controlplane/retention/rules.py": "worker+",
             "jobs/drivers/driver_files.py": "launcher",
             "jobs/preview_processes.py": "launcher",
