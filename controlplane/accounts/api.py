@@ -114,7 +114,7 @@ class NewUserSerializer(UserSerializer):
 class UserRequest(RequestSerializer):
     """An account to create."""
 
-    username = serializers.RegexField(r"^[\w.@+-]+\Z", max_length=150)
+    username = serializers.RegexField(services.USERNAME, max_length=services.USERNAME_LENGTH_MAX)
     email = serializers.EmailField(default="", allow_blank=True, max_length=254)
     role = serializers.ChoiceField(Role.choices, default=Role.VIEWER)
 

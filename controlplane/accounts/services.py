@@ -20,6 +20,9 @@ from controlplane.base.errors import Forbidden, Invalid, NotFound, WrongState
 TOKEN_LIFETIME = timedelta(days=90)  # Unless another end, or none, is asked for.
 TOKEN_ROLE = Role.VIEWER  # Unless another role is asked for.
 
+USERNAME = r"^[\w.@+-]+\Z"  # As Django's own names of users.
+USERNAME_LENGTH_MAX = 150
+
 _HINT_LENGTH = 9  # "weir_" and four characters: tells tokens apart, and leaves enough to guess.
 
 

@@ -196,27 +196,20 @@ def parsed(line: Line) -> Entry | None:
         return _of_json(line)
     if match := _SPARK.fullmatch(text):
         year, month, day, clock, level, logger, message = match.groups()
-        return Entry(
-            message,
-            line.offset,
-            line.end,
-            _LEVEL[level.lower()],
-            level,
-            clock=f"20{year}-{month}-{day} {clock}",
-            fields=(("logger", logger),),
-        )
+        when = f"20{year}-{month}-{day} {clock}"
+        return _of_text(line, message, level, when, ("logger", logger))
     if match := _PLAIN.fullmatch(text):
         day, clock, level, about, logger, message = match.groups()
-        return Entry(
-            message,
-            line.offset,
-            line.end,
-            _LEVEL[level.lower()],
-            level,
-            clock=f"{day} {clock.replace(',', '.')}",
-            fields=(("logger", logger), *([("driver", about)] if about else [])),
-        )
+        when = f"{day} {clock.replace(',', '.')}"
+        drivers = [("driver", about)] if about else []
+        return _of_text(line, message, level, when, ("logger", logger), *drivers)
     return None
+
+
+def _of_text(line: Line, message: str, level: str, clock: str, *fields: tuple[str, str]) -> Entry:
+    """The entry of a line that is plain text."""
+    level_name = _LEVEL[level.lower()]
+    return Entry(message, line.offset, line.end, level_name, level, clock=clock, fields=fields)
 
 
 def _of_json(line: Line) -> Entry | None:

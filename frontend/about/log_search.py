@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from frontend.about import log_tail
 from frontend.about.log_entries import Entry, Wanted, list_entries, list_whole_entries
-from frontend.about.log_tail import Block, Part
+from frontend.about.log_tail import Block, Extent, Part
 
 BLOCK_BYTES = 256 << 10
 SEARCHED_BYTES_MAX = 32 << 20  # Of one look: about a tenth of a second.
@@ -24,7 +24,7 @@ _NAMES_OF_LEVELS = {"error": _ERRORS, "warning": ("warn", *_ERRORS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Extent):
     """Entries of a part of a log. Units: bytes from the log's beginning."""
 
     entries: Sequence[Entry]
@@ -36,16 +36,6 @@ class Shown:
     begin: int = 0  # Where the kept part of the log begins.
     is_rotated: bool = False
     count: int = 0  # All entries of the part, also those that the filter keeps back.
-
-    @property
-    def has_earlier(self) -> bool:
-        """Whether the log has lines before this part."""
-        return self.offset > self.begin
-
-    @property
-    def has_later(self) -> bool:
-        """Whether the log has more after this part."""
-        return self.end < self.size
 
 
 def before(file: BinaryIO, end: int | None) -> Shown:

@@ -27,18 +27,15 @@ class Line:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Whole lines of a log. Units: bytes from the log's beginning."""
+class Extent:
+    """The place of a part in its log. Units: bytes from the log's beginning."""
 
-    lines: list[Line]
-    unfinished: str  # The text after the last line break.
-    offset: int  # Where the first line begins.
-    next_offset: int  # Where the unfinished line begins, or the next write.
-    end: int  # Behind the unfinished line.
+    __slots__ = ()
+
+    offset: int  # Where the part begins.
+    end: int
     size: int  # The length of the log.
-    is_rotated: bool = False  # The log is shorter than the offset: this is its new end.
-    begin: int = 0  # Where the kept part of the log begins; the rest was given back to the disk.
+    begin: int  # Where the kept part of the log begins.
 
     @property
     def has_earlier(self) -> bool:
@@ -49,6 +46,20 @@ class Part:
     def has_later(self) -> bool:
         """Whether the log has more after this part."""
         return self.end < self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Extent):
+    """Whole lines of a log. Units: bytes from the log's beginning."""
+
+    lines: list[Line]
+    unfinished: str  # The text after the last line break.
+    offset: int  # Where the first line begins.
+    next_offset: int  # Where the unfinished line begins, or the next write.
+    end: int  # Behind the unfinished line.
+    size: int  # The length of the log.
+    is_rotated: bool = False  # The log is shorter than the offset: this is its new end.
+    begin: int = 0  # Where the kept part of the log begins; the rest was given back to the disk.
 
 
 class LastBytes:

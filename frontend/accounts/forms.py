@@ -103,8 +103,8 @@ class NewAccountForm(ServiceForm):
     """An account to be created."""
 
     username = forms.RegexField(
-        r"^[\w.@+-]+\Z",
-        max_length=150,
+        services.USERNAME,
+        max_length=services.USERNAME_LENGTH_MAX,
         label="Name",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off"}),
         error_messages={
