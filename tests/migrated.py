@@ -1,7 +1,7 @@
-"""A migrated database that is made once in a run of the suite, for servers of tests to begin with.
+"""A migrated database and static files that are made once in a run of the suite, to begin with.
 
-Migrations take 3.5 s of a processor, and a dozen tests want a PostgreSQL of their own. A run of a
-few tests has no such database: each server migrates its own there, as some do in every run.
+Each takes 3.5 s of a processor, and a dozen tests want their own. A run of a few tests makes
+neither: each home is prepared anew there, as some are in every run.
 """
 
 import fcntl
@@ -34,6 +34,21 @@ def begin_migrated(server: "Postgres") -> None:
     shutil.copy(source.directory / "password", server.directory / "password")
 
 
+def begin_prepared(home: Path) -> None:
+    """Give the home of a stack that never ran the migrated data and the static files."""
+    from controlplane.embedded.postgres import Postgres
+
+    begin_migrated(Postgres(home / "postgres"))
+    begin_with_static_files(home)
+
+
+def begin_with_static_files(home: Path) -> None:
+    """Copy this run's static files into a home, if it makes some; with their times."""
+    if is_made():
+        source = _migrated(Path(os.environ[DIRECTORY])).directory.parent / "static"
+        shutil.copytree(source, home / "static", copy_function=shutil.copy2)
+
+
 def _migrated(directory: Path) -> "Postgres":
     """The server with the migrated data, stopped; the first to ask makes it, the others wait."""
     from controlplane.embedded.postgres import Postgres
@@ -46,15 +61,19 @@ def _migrated(directory: Path) -> "Postgres":
             server.remove()  # Of one who was killed while making it.
             with server:
                 migrate(server.url)
+            _django("collectstatic", "--no-input", WEIR_HOME=str(directory))
             (directory / "complete").touch()
     return server
 
 
 def migrate(url: str) -> None:
     """Migrate a database, in a process of its own."""
+    _django("migrate", DATABASE_URL=url)
+
+
+def _django(*command: str, **environment: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "django", "migrate", "--verbosity=0", "--skip-checks"],
-        env=os.environ
-        | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.test", "DATABASE_URL": url},
+        [sys.executable, "-m", "django", *command, "--verbosity=0", "--skip-checks"],
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.test"} | environment,
         check=True,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from django.core.management import call_command
 from django.test import override_settings
 
+from tests.migrated import begin_with_static_files
 from tests.waiting import wait_until
 
 START_TIMEOUT_S = 90.0
@@ -69,6 +70,7 @@ class WebProcess:
 @contextmanager
 def web_process(home: Path, database_url: str, redis_url: str) -> Iterator[WebProcess]:
     """A web process with static files, over the given servers."""
+    begin_with_static_files(home)
     with override_settings(STATIC_ROOT=home / "static"):
         call_command("collectstatic", verbosity=0, interactive=False)
     process = WebProcess(

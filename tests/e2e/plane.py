@@ -15,19 +15,20 @@ import urllib3
 
 from controlplane.embedded.stack import Stack
 from tests.e2e.pipeline import hurry_file
-from tests.migrated import begin_migrated
+from tests.migrated import begin_prepared
 from tests.waiting import wait_until
 from weir.examples.control_plane import Client, RequestRefusedError
 
 PIPELINE = "tests.e2e.pipeline"
 SETTLE_S = 90.0  # A driver's start is most of it: a JVM on a machine that does other things too.
 ALONE_MAX_S = 300  # A driver that a killed run of the tests leaves behind ends by itself then.
+POLL_S = 0.25  # Each look is a request, which takes as long as a checkpoint of processors.
 HELD_LOOKS = 10  # At a checkpoint that is still under way, a tenth of a second apart.
 FINAL = ("finished", "failed", "canceled")
 
 
 def wait_for(
-    holds: Callable[[], Any], what: str, timeout_s: float = SETTLE_S, every_s: float = 0.1
+    holds: Callable[[], Any], what: str, timeout_s: float = SETTLE_S, every_s: float = POLL_S
 ) -> Any:
     """The first true value of ``holds``; while the API does not answer it is asked again."""
     last: object = None
@@ -64,7 +65,7 @@ class Plane:
         """Start everything embedded; services that die are started again."""
         alone = {"WEIR_DRIVER_ALONE_MAX_S": str(ALONE_MAX_S)}
         stack = Stack(home, auto_restart=True, fast=True, environment=alone | environment)
-        begin_migrated(stack.postgres)
+        begin_prepared(home)
         stack.start(prepare=("weir_prepare", "--operator", str(stack.home / "operator")))
         try:
             return cls(stack, cls.client_of(stack))
@@ -184,7 +185,7 @@ class PlaneJob:
         return max((int(one["number"]) for one in completed), default=0)
 
     def await_completed(
-        self, beyond: int, timeout_s: float = SETTLE_S, every_s: float = 0.1
+        self, beyond: int, timeout_s: float = SETTLE_S, every_s: float = POLL_S
     ) -> int:
         """The number of a completed checkpoint beyond another."""
 

@@ -25,8 +25,8 @@ from tests.spark.harness import Count, count, rows_of, wrong_numbers
 pytestmark = [pytest.mark.timeout(420)]
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
-RECORDS = 40_000  # More than any of these tests lets pass before it hurries.
-RATE = 200.0
+RECORDS = 20_000  # More than any of these tests lets pass before it hurries.
+RATE = 100.0
 
 
 def check_output(job: PlaneJob, records: int) -> None:

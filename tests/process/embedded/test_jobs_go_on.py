@@ -9,9 +9,8 @@ import psycopg2
 import pytest
 
 from controlplane.embedded.drivers import driver_processes
-from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.process import is_alive
-from tests.migrated import begin_migrated
+from tests.migrated import begin_prepared
 from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
 from tests.processes import processes_of
 from tests.waiting import wait_until
@@ -98,7 +97,7 @@ def test_a_job_survives_the_control_plane_or_goes_on_after_it(home: Path) -> Non
 
     Ctrl-C comes while a checkpoint is under way, and neither that one nor its driver has failed.
     """
-    begin_migrated(Postgres(home / "postgres"))
+    begin_prepared(home)
     first = WeirUp(home, "--port", "0", "--demo", "--keep-jobs")
     page, _ = first.login()
     job = first.job()

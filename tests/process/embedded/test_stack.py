@@ -12,11 +12,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.process import ServiceError, is_alive
 from controlplane.embedded.server import free_port
 from controlplane.embedded.stack import ALL, HomeInUseError, Stack
-from tests.migrated import begin_migrated
+from tests.migrated import begin_prepared
 from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
 from tests.processes import processes_of
 from tests.services import reachable_directory
@@ -78,7 +77,7 @@ def stack(said: list[str]) -> Iterator[Stack]:
             "PYTHONPATH": os.pathsep.join([str(holder), os.environ.get("PYTHONPATH", "")]),
         }
         started = Stack(home, fast=True, say=said.append, environment=environment)
-        begin_migrated(started.postgres)
+        begin_prepared(home)
         with started:
             yield started
         assert processes_of(directory) == []
@@ -198,7 +197,7 @@ def test_weir_up_prints_a_login_that_works_and_ends_everything_on_ctrl_c(home: P
 
 def test_weir_up_after_a_kill_ends_what_was_left_and_shows_the_same_login(home: Path) -> None:
     """The supervisor dies with everything running; the next one must not run beside the rest."""
-    begin_migrated(Postgres(home / "postgres"))
+    begin_prepared(home)
     first = WeirUp(home, "--port", str(free_port()))
     login = first.login()
     left = processes_of(home)
