@@ -69,8 +69,12 @@ def receive(job_id: str, token: str, body: bytes, version: int = batches.VERSION
     return batches.encode_applied(BatchApplied(up_to))
 
 
-def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
+def take_commands(
+    job_id: str, token: str, after: int, version: int = batches.VERSION_MAX
+) -> CommandBatch:
     """The commands after number ``after``; those up to it are taken, and dropped.
+
+    So are those that a driver of this version does not know, which it would end for.
 
     Drivers poll often, so it locks nothing. Commands of a job are committed in the order of their
     numbers, since the job's lock is held when they get them. They are read before the driver is
@@ -86,10 +90,13 @@ def take_commands(job_id: str, token: str, after: int) -> CommandBatch:
     driver = _authenticated(job_id, token)
     if after > driver.commands_taken:
         _drop_taken(driver, after)
-    return CommandBatch(
-        tuple(NumberedCommand(pk, _command(message)) for pk, message in rows),
-        sent_at_ms=clock.now_ms() if rows else None,
-    )
+    commands = [NumberedCommand(pk, _command(message)) for pk, message in rows]
+    known = batches.known(commands, version)
+    if len(known) < len(commands):
+        kept = {command.number for command in known}
+        unknown = [command.number for command in commands if command.number not in kept]
+        OutboxCommand.objects.filter(pk__in=unknown).delete()
+    return CommandBatch(known, sent_at_ms=clock.now_ms() if known else None)
 
 
 # Events -------------------------------------------------------------------------------------------

@@ -233,6 +233,8 @@ class JobConfig:
     allow_non_restored_state: bool = False
     # Pickles run code when they are read: state declared as such, and records that are no data.
     allow_pickled_state: bool = False
+    # Whether operators of the control plane may look at records that pass (a tap).
+    allow_tap: bool = True
     object_reuse: bool = False  # Operators pass on their own objects, without a copy.
     parameters: Mapping[str, str] = field(default_factory=dict)  # The pipeline's own arguments.
 

@@ -203,6 +203,12 @@ JOB: Mapping[str, Words] = {
         "pickled. Unpickling runs code in them.",
         _flag,
     ),
+    "allow_tap": Words(
+        "Tap",
+        "Whether operators may look at a few records that pass. The pipeline forbids it with "
+        "weir.tap.enabled.",
+        _flag,
+    ),
     "object_reuse": Words(
         "Object reuse",
         "Whether operators pass on the objects that functions return without a copy.",

@@ -180,6 +180,7 @@ OPTIONS: Mapping[str, Option] = {
     "state.backend.type": Option("state", "backend", _backend),
     "state.backend.rocksdb.localdir": Option("state", "directory", str),
     "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
+    "weir.tap.enabled": Option("job", "allow_tap", _boolean),
     "weir.restart.end-on-repeated-error": Option("restart", "ends_on_repeated_error", _boolean),
     "restart-strategy.type": Option("restart", "kind", _strategy),
     _FIXED + "attempts": Option("restart", "attempts_max", int),

@@ -66,6 +66,7 @@ from weir.protocol.events import (
     SlotChanged,
     WorkerStarted,
 )
+from weir.protocol.inspection import Inspected, InspectSubtask
 from weir.protocol.lifecycle import JOB_TRANSITIONS, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
@@ -240,10 +241,25 @@ class JobMaster:
         """Execute a command of the control plane."""
         if self._has_ended:
             return
-        if isinstance(command, CancelJob):
-            self.cancel()
+        match command:
+            case CancelJob():
+                self.cancel()
+            case InspectSubtask():
+                self._inspect(command)
+            case _:
+                self._checkpoints.on_command(command)
+
+    def _inspect(self, command: InspectSubtask) -> None:
+        current = self._attempt.number
+        if self.status is JobStatus.RUNNING and command.attempt == current:
+            self._workers.send(command.index, command)
         else:
-            self._checkpoints.on_command(command)
+            cause = "the job is being restarted"
+            self._answer(Inspected(current, command.request_id, command.index, cause))
+
+    def _answer(self, report: Inspected) -> None:
+        if self._control is not None:  # Only the control plane asks.
+            self._control.post(report)  # Not _report: what it shows is for one reader.
 
     def cancel(self) -> None:
         """Stop the job without a savepoint."""
@@ -550,8 +566,10 @@ class JobMaster:
                 self._workers.ready(slot_index, report, now)
                 self._report(WorkerStarted(now, report.attempt, slot_index, report.pid))
                 self._deploy_if_ready()
-            case WorkerHeartbeat(_, _, rounds, _):
+            case WorkerHeartbeat(_, _, rounds):
                 self._workers.alive(slot_index, rounds, self._clock.now_ms())
+            case Inspected():
+                self._answer(report)
             case Delivered(_, subtask, checkpoint_id, payload):
                 self._delivered.deliver(subtask, checkpoint_id, payload)
             case SubtaskChanged() if self._has_ended:

@@ -19,6 +19,7 @@ from weir.ids import (
     StateHandle,
     SubtaskId,
 )
+from weir.protocol.inspection import Inspected, InspectSubtask
 from weir.protocol.lineage import UNKNOWN, Lineage
 
 
@@ -169,7 +170,6 @@ class WorkerHeartbeat:
     attempt: AttemptNumber
     slot_index: int
     rounds: int
-    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,5 +238,5 @@ class StopProcess:
 
 SlotReport: TypeAlias = SlotRegistered | WorkerExited | SlotHeartbeat | SlotFailed
 SlotCommand: TypeAlias = SlotAccepted | StartWorker | StopWorker | ReleaseSlot
-WorkerReport: TypeAlias = WorkerReady | WorkerHeartbeat | Delivered
-WorkerCommand: TypeAlias = Deploy | StopProcess
+WorkerReport: TypeAlias = WorkerReady | WorkerHeartbeat | Delivered | Inspected
+WorkerCommand: TypeAlias = Deploy | InspectSubtask | StopProcess

@@ -35,6 +35,7 @@ from weir.config import CheckpointConfig, RestartConfig
 from weir.ids import OperatorId
 from weir.protocol.deployment import Versions
 from weir.protocol.events import JobEvent
+from weir.protocol.inspection import Inspected, InspectSubtask
 from weir.protocol.messages import CoordinatorCommand, CoordinatorEvent
 
 # A batch is at most this many events and, unless a single one is larger, this many bytes.
@@ -108,8 +109,10 @@ class CancelJob:
     reason: Prose
 
 
-DriverEvent: TypeAlias = JobPlanned | PipelineFailed | DriverLost | JobEvent | CoordinatorEvent
-DriverCommand: TypeAlias = CancelJob | CoordinatorCommand
+DriverEvent: TypeAlias = (
+    JobPlanned | PipelineFailed | DriverLost | Inspected | JobEvent | CoordinatorEvent
+)
+DriverCommand: TypeAlias = CancelJob | InspectSubtask | CoordinatorCommand
 
 
 @dataclass(frozen=True, slots=True)

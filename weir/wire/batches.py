@@ -25,14 +25,16 @@ from weir.protocol.driver_messages import (
     JobPlanned,
     NumberedCommand,
 )
+from weir.protocol.inspection import InspectSubtask
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 from weir.protocol.messages import Acknowledged, RecordAborted, SubtaskMetrics
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
-VERSION_MIN, VERSION_MAX = 1, 7
+VERSION_MIN, VERSION_MAX = 1, 8
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 LOAD_SINCE = 7  # The first version whose batches tell the driver's load.
+INSPECTIONS_SINCE = 8  # The first version that has inspections of subtasks.
 # Of a request: the version that it is written in, at first the highest that the driver speaks.
 # Of an answer: the highest that the control plane speaks.
 VERSION_HEADER = "Weir-Schema-Version"
@@ -47,6 +49,7 @@ READ: Mapping[int, Mirrors] = {
     5: _EXACT,
     6: _EXACT,
     7: _EXACT,
+    8: _EXACT,
 }
 # Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
 # or of each of its entries.
@@ -88,6 +91,9 @@ _ESCAPES = re.compile(
 # An object, or several, whose fields are not read.
 _OBJECTS: Any = dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]]
 _REPLACED, _QUESTION_MARK = rb"\ufffd", rb"\u003f"  # Of a zero, and of half of a pair.
+# An answer to an inspection as ``encode_event`` writes it, and the event that means nothing.
+_INSPECTED = re.compile(rb'\{"type":"Inspected"')
+_NOTHING = b'{"type":"Tick"}'
 _MAY_BE_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
@@ -117,6 +123,8 @@ def encode_batch(
     load: DriverLoad | None = None,
 ) -> bytes:
     """An ``EventBatch`` of encoded events, in this version."""
+    if version < INSPECTIONS_SINCE:  # A number that is given out cannot be left out.
+        events = (_NOTHING if _INSPECTED.match(event) else event for event in events)
     if unknown := _unknown_to(version):
         events = (_without(unknown, event) for event in events)
     is_told = load is not None and version >= LOAD_SINCE
@@ -166,6 +174,13 @@ def _stripped(read: dict[str, msgspec.Raw], unknown: Collection[str]) -> dict[st
 def encode_applied(applied: BatchApplied) -> bytes:
     """The acknowledgement of a batch."""
     return _WRITER.encode(applied)
+
+
+def known(commands: Iterable[NumberedCommand], version: int) -> tuple[NumberedCommand, ...]:
+    """The commands that a driver of this version can read."""
+    if version >= INSPECTIONS_SINCE:
+        return tuple(commands)
+    return tuple(n for n in commands if not isinstance(n.command, InspectSubtask))
 
 
 def encode_commands(batch: CommandBatch, version: int = VERSION_MAX) -> bytes:
@@ -297,4 +312,5 @@ __all__ = [
     "encode_batch",
     "encode_commands",
     "encode_event",
+    "known",
 ]

@@ -29,7 +29,7 @@ SAMPLES_MIN = 5  # Of a subtask; fewer say nothing of where it works.
 CALLS_MAX = 3
 DEPTH_MAX = 200  # Frames; a chain of many operators has some five each.
 # Around the operators. Its frames last, and so would all that a look at their variables holds.
-_WORKER = str(Path(__file__).parent)
+AROUND_OPERATORS = str(Path(__file__).parent)
 
 
 class Place(NamedTuple):
@@ -90,7 +90,7 @@ def place_of(frame: FrameType) -> Place | None:
         if line is None and is_users_file(code.co_filename):
             line = code.co_name, code.co_filename, at.f_lineno or 0
         is_method = code.co_argcount > 0 and code.co_varnames[0] == "self"
-        if is_method and not code.co_filename.startswith(_WORKER):
+        if is_method and not code.co_filename.startswith(AROUND_OPERATORS):
             owner = at.f_locals.get("self")
             if isinstance(owner, Operator) and (ctx := getattr(owner, "ctx", None)) is not None:
                 return Place(OperatorId(ctx.subtask.operator), *(line or ("", "", 0)))

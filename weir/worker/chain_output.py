@@ -5,7 +5,7 @@ idleness go to all consumers of the operator, side outputs included. A batch wit
 its records is cut there for an operator that does not carry them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weir.common.batch import Batch
@@ -59,11 +59,14 @@ class ChainOutput:
     main: Targets
     side: Mapping[str, Targets] = field(default_factory=dict)
     records: int = 0  # Emitted to the main output.
+    tap: Callable[[Batch], None] | None = None  # Looks at what is emitted to the main output.
 
     def emit(self, batch: Batch) -> None:
         """Emit records to the main output."""
         if count := len(batch):
             self.records += count
+            if self.tap is not None:
+                self.tap(batch)
             self.main.emit(batch)
             if batch.watermarks is not None:
                 for targets in self.side.values():

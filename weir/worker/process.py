@@ -51,6 +51,7 @@ from weir.protocol.deployment import (
     WorkerReady,
     WorkerReport,
 )
+from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
 from weir.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -66,6 +67,7 @@ from weir.secrets import job_secrets
 from weir.worker.call_samples import CallSamples
 from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
+from weir.worker.inspection.stack_samples import StackSamples
 from weir.worker.ports import (
     Call,
     CommandArrived,
@@ -133,6 +135,7 @@ class WorkerClass(Protocol):
         memory_bytes: Callable[[], int],
         cpu_pressure_ns: Callable[[], int],
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]],
+        aside: Callable[[Callable[[], None]], None],
     ) -> RunsSubtasks: ...
 
 
@@ -255,6 +258,8 @@ class MasterLink:
                 self._on_command(CommandArrived(message))
             case Deploy() | TriggerCheckpoint() | CheckpointCompleted() | CheckpointAborted():
                 self._on_command(CommandArrived(message))
+            case InspectSubtask():
+                self._on_command(CommandArrived(message))
             case _:
                 raise ChannelError(f"{type(message).__name__} is no command for a worker process")
 
@@ -305,7 +310,12 @@ class WorkerProcess:
             memory_bytes=resident_bytes,
             cpu_pressure_ns=CpuPressure().lacked_ns,
             sampled_calls=samples.calls,
+            aside=_aside,
         )
+        self._asked: SimpleQueue[InspectSubtask] = SimpleQueue()  # For stacks.
+        self._chain_of = {
+            uid: chain.head for chain in ExecutionGraph(graph).chains for uid in chain.operators
+        }
         threading.Thread(
             target=partial(self._watch, samples, threading.get_ident(), _first_chain(graph, run)),
             name="weir-watch",
@@ -331,10 +341,22 @@ class WorkerProcess:
             clock=self._clock,
             reporter=self._master,
         )
+        stacks = StackSamples(self._clock)
         while True:
             time.sleep(random.uniform(0.5, 1.5) * WATCH_INTERVAL_S)
             standstill.look()
             samples.look(self._worker, loop_thread)
+            stacks.look(self._worker, loop_thread)
+            while not self._asked.empty():
+                self._report_stacks(stacks, self._asked.get())
+
+    def _report_stacks(self, stacks: StackSamples, asked: InspectSubtask) -> None:
+        """Answer from this thread: the loop may be in a call that never ends."""
+        run = self._run_command
+        chain = SubtaskId(self._chain_of.get(asked.operator, asked.operator), run.slot_index)
+        self._master.report(
+            Inspected(run.attempt, asked.request_id, asked.index, stacks=stacks.taken(chain))
+        )
 
     def run(self) -> None:
         """Run the loop until the worker is finished, then leave in good order."""
@@ -377,7 +399,11 @@ class WorkerProcess:
         io.leave()
 
     def _on_command(self, item: CommandArrived) -> None:
-        if isinstance(item.command, Deploy):
+        if isinstance(item.command, InspectSubtask):
+            if item.command.kind is InspectionKind.STACKS:
+                self._asked.put(item.command)
+                return
+        elif isinstance(item.command, Deploy):
             job_secrets.hold(dict(item.command.secrets))
             if item.command.sent_at_ms is not None:
                 self._clock.follow(item.command.sent_at_ms)
@@ -386,9 +412,7 @@ class WorkerProcess:
 
     def _send_heartbeat(self) -> None:
         run = self._run_command
-        self._master.report(
-            WorkerHeartbeat(run.attempt, run.slot_index, self._rounds, resident_bytes())
-        )
+        self._master.report(WorkerHeartbeat(run.attempt, run.slot_index, self._rounds))
 
 
 def main(
@@ -426,6 +450,11 @@ def resident_bytes() -> int:
 def name_thread(name: str) -> None:
     """Name the calling thread, for ``ps`` and debuggers; the kernel keeps 15 characters."""
     Path("/proc/thread-self/comm").write_text(name)
+
+
+def _aside(work: Callable[[], None]) -> None:
+    """Run work that may be the user's code on a thread of its own."""
+    threading.Thread(target=work, name="weir-tap", daemon=True).start()
 
 
 def _first_chain(graph: JobGraph, run: RunWorker) -> SubtaskId:

@@ -561,6 +561,11 @@ class Subtask:
 
     # Reports.
 
+    @property
+    def is_held(self) -> bool:
+        """Whether back pressure holds it."""
+        return self._held_since_ns is not None
+
     def hold(self, now_ns: int) -> None:
         """Back pressure holds the subtask from now on, unless it does already."""
         if self._held_since_ns is None:

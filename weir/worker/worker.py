@@ -19,6 +19,7 @@ from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
 from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import CheckpointBarrier, Element, EndOfInput
+from weir.protocol.inspection import InspectionKind, InspectSubtask
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import (
     CheckpointAborted,
@@ -32,6 +33,7 @@ from weir.worker.assembly import build_subtasks
 from weir.worker.brief_slices import BriefSlices
 from weir.worker.failure_text import failure_text
 from weir.worker.gates import OutputGate
+from weir.worker.inspection.taps import Aside, Taps
 from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports, SlotFigures, interval_ns
 from weir.worker.ports import (
     Call,
@@ -49,6 +51,11 @@ from weir.worker.ready_queue import ReadyQueue
 from weir.worker.subtask import Progress, Subtask
 
 LOOK_INTERVAL_NS = 50_000_000  # How often a busy loop checks for due reports.
+
+
+def _at_once(work: Callable[[], None]) -> None:
+    """Without another thread."""
+    work()
 
 
 class Worker:
@@ -72,6 +79,7 @@ class Worker:
         cpu_pressure_ns: Callable[[], int] = lambda: 0,
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]] = dict,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
+        aside: Aside = _at_once,
     ) -> None:
         self.finished = False  # The process may exit.
         self.subtasks: Sequence[Subtask] = ()
@@ -90,6 +98,7 @@ class Worker:
         self._cpu_pressure_ns = cpu_pressure_ns  # Of the host, since the attempt began.
         self._sampled_calls = sampled_calls
         self._open_store = open_store
+        self._taps = Taps(reporter, clock, aside)
         self._receivers: dict[ChannelId, Subtask] = {}
         self._senders: dict[ChannelId, tuple[Subtask, OutputGate, int]] = {}
         self._ready = ReadyQueue()
@@ -152,6 +161,8 @@ class Worker:
             case CheckpointAborted(_, checkpoint_id, _):
                 self._brief.on_aborted(checkpoint_id)
                 self._guarded(lambda subtask: subtask.on_aborted(checkpoint_id))
+            case InspectSubtask(kind=InspectionKind.RECORDS):
+                self._taps.open(command, self.subtasks, is_allowed=self._config.allow_tap)
             case _:
                 raise AssertionError(f"{command} is no command for a worker")
 
@@ -237,6 +248,8 @@ class Worker:
         progress = [
             due for s in self._aligning if (due := s.alignment_clock.progress_due_ns) is not None
         ]
+        if (tap_due_ns := self._taps.due_ns) is not None:
+            progress.append(tap_due_ns)
         if progress:
             due_ns = min(progress)
             self._look_due_ns = min(self._look_due_ns, due_ns)
@@ -246,6 +259,7 @@ class Worker:
     def _look(self, now_ns: int) -> None:
         """Send due reports; a busy loop does so only every ``LOOK_INTERVAL_NS``."""
         self._look_due_ns = now_ns + LOOK_INTERVAL_NS
+        self._taps.close_due(now_ns)
         for subtask in list(self._aligning):
             subtask.report_progress(now_ns)
             self._note_alignment(subtask)

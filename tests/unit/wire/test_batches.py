@@ -19,12 +19,14 @@ from weir.protocol import wire
 from weir.protocol.driver_messages import (
     BATCH_EVENTS_MAX,
     BatchApplied,
+    CancelJob,
     CommandBatch,
     DriverLoad,
     EventBatch,
     NumberedCommand,
 )
 from weir.protocol.events import Notice
+from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
 from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, SubtaskStatus
 from weir.protocol.messages import (
     Acknowledged,
@@ -37,6 +39,7 @@ from weir.protocol.messages import (
     SubtaskChanged,
     SubtaskMetrics,
     Switch,
+    Tick,
 )
 from weir.wire import batches
 from weir.wire.batches import COMMAND_CLASSES, EVENT_CLASSES, VERSION_MAX, VERSION_MIN
@@ -78,7 +81,7 @@ def status(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_events_of_the_version_before_are_read_and_written_as_then(version: int) -> None:
     read = batches.decode_batch(recorded("events"), version)
-    assert {type(event) for event in read.events} == set(EVENT_CLASSES)
+    assert {type(event) for event in read.events} == set(EVENT_CLASSES) - {Inspected}
     assert read == wire.from_wire(EventBatch, json.loads(recorded("events")))
     sent = map(batches.encode_event, read.events)
     written = json.loads(batches.encode_batch(read.first_number, sent, read.away_ms, version))
@@ -107,7 +110,7 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_commands_of_the_version_before_are_read_and_written_as_then(version: int) -> None:
     read = batches.decode_commands(recorded("commands"), version)
-    assert {type(n.command) for n in read.commands} == set(COMMAND_CLASSES)
+    assert {type(n.command) for n in read.commands} == set(COMMAND_CLASSES) - {InspectSubtask}
     assert read == wire.from_wire(CommandBatch, json.loads(recorded("commands")))
     assert json.loads(batches.encode_commands(read, version)) == json.loads(recorded("commands"))
     applied = batches.decode_applied(recorded("applied"), version)
@@ -115,7 +118,7 @@ def test_commands_of_the_version_before_are_read_and_written_as_then(version: in
 
 
 def test_the_lower_of_both_highest_versions_is_written() -> None:
-    assert [batches.agreed(theirs) for theirs in (0, 1, 6, 7, 99)] == [None, 1, 6, 7, 7]
+    assert [batches.agreed(theirs) for theirs in (0, 1, 7, 8, 99)] == [None, 1, 7, 8, 8]
 
 
 def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
@@ -220,6 +223,20 @@ def test_a_control_plane_of_the_version_before_is_not_told_of_records_under_way(
         assert not any(word in written for word in (b'in_flight":[', b"switched", b"at_outputs"))
         (read,) = batches.decode_batch(written, version).events
         assert read == replace(sent, operators=(replace(parts[0], metrics=bare), *parts[1:]))
+
+
+def test_an_inspection_is_between_sides_that_know_it() -> None:
+    """Its answer has a number, and its request would end a driver that cannot read it."""
+    asked = InspectSubtask(AttemptNumber(1), "r1", InspectionKind.STACKS, OperatorId("map"), 0)
+    commands = (NumberedCommand(3, asked), NumberedCommand(4, CancelJob("enough")))
+    assert batches.known(commands, VERSION_MAX) == commands
+    assert batches.known(commands, 7) == commands[1:]
+    answer = Inspected(AttemptNumber(1), "r1", 0, "nothing")
+    sent = [batches.encode_event(event) for event in (Notice(1, "a"), answer, Notice(1, "b"))]
+    read = batches.decode_batch(batches.encode_batch(5, sent))
+    assert read.events == (Notice(1, "a"), answer, Notice(1, "b"))
+    before = batches.decode_batch(batches.encode_batch(5, sent, version=7), 7)
+    assert before == EventBatch(5, (Notice(1, "a"), Tick(), Notice(1, "b")))
 
 
 # What fits.

@@ -1,0 +1,192 @@
+"""Samples of the loop's whole stack over the last minute, for a flame graph.
+
+The thread that looks at the loop (``weir.worker.call_samples``) takes them whether or not a user
+asks: a look is a walk over some twenty frames, some twenty times a second, and a request for the
+last minute is answered at once. A sample holds the code of its frames and no frame, so it keeps no
+variable alive. Lines and names are only worked out for an answer.
+
+The frames outside of the subtask's call are left out, and so are those of the passage from one
+operator of a chain to the next: what remains are the operators, and what each of them calls. A call
+into C shows as the line that made it; one that keeps the interpreter lock is met once, at its end.
+"""
+
+import sys
+from array import array
+from collections import Counter, deque
+from pathlib import Path, PurePath
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from weir.bounds import NAME_LENGTH_MAX
+from weir.common.clock import Clock
+from weir.ids import SubtaskId
+from weir.operators.base import Operator
+from weir.protocol.inspection import (
+    DEPTH_MAX,
+    FRAMES_MAX,
+    STACKS_MAX,
+    STACKS_SPAN_MS,
+    SampledStack,
+    SampledStacks,
+    StackFrame,
+)
+from weir.worker.call_samples import AROUND_OPERATORS
+from weir.worker.stalls import Calls
+
+SAMPLES_MAX = 1_500  # Of a minute, and some more: looks come at unequal intervals.
+WALK_MAX = 200  # Frames; a chain of many operators has some five each.
+_SELECT_DEPTH = 4  # Frames from the selector's out to the loop's.
+FILE_PARTS = 2  # Of a path, its end: the file and the directory it is in.
+# The loop's frame, within which are the calls of subtasks.
+_LOOP = str(Path(__file__).parent.parent / "worker.py")
+
+
+class Stack(NamedTuple):
+    """The frames of a sample, innermost first. Shape: all have one entry per frame."""
+
+    codes: tuple[CodeType, ...]
+    instructions: "array[int]"  # The offset of the one that runs.
+    operators: tuple[str, ...]  # Uid of the operator whose method it is; empty: of none.
+
+
+class Sample(NamedTuple):
+    """One look at the loop."""
+
+    at_ns: int
+    chain: SubtaskId | None  # None: the loop was in no subtask's call.
+    is_asleep: bool
+    stack: Stack | None
+
+
+class StackSamples:
+    """The recent samples of one loop; used by one thread, which is not the loop's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+
+    def look(self, loop: Calls, loop_thread: int) -> None:
+        """Take one sample."""
+        since_ns, chain = loop.calling_since_ns, loop.calling
+        frame = sys._current_frames().get(loop_thread)
+        if frame is None:
+            return  # The thread has ended.
+        now_ns = self._clock.monotonic_ns()
+        if chain is None:
+            self._samples.append(Sample(now_ns, None, is_asleep(frame), None))
+            return
+        stack = stack_of(frame)
+        if loop.calling == chain and loop.calling_since_ns == since_ns:  # Else the call ended.
+            self._samples.append(Sample(now_ns, chain, False, stack))
+
+    def taken(self, chain: SubtaskId) -> SampledStacks:
+        """The samples of the last minute, as seen from one subtask."""
+        now_ns = self._clock.monotonic_ns()
+        oldest_ns = now_ns - STACKS_SPAN_MS * 1_000_000
+        samples = [sample for sample in self._samples if sample.at_ns >= oldest_ns]
+        table = _Table()
+        stacks = Counter(
+            table.positions(sample.stack)
+            for sample in samples
+            if sample.chain == chain and sample.stack is not None
+        )
+        most = stacks.most_common(STACKS_MAX)
+        kept = [(stack, count) for stack, count in most if all(at < FRAMES_MAX for at in stack)]
+        asleep = sum(sample.is_asleep for sample in samples)
+        outside = sum(sample.chain is None for sample in samples)
+        return SampledStacks(
+            span_ms=(now_ns - samples[0].at_ns) / 1e6 if samples else 0.0,
+            frames=tuple(table.frames[:FRAMES_MAX]),
+            stacks=tuple(SampledStack(stack, count) for stack, count in kept),
+            left_out=stacks.total() - sum(count for _, count in kept),
+            others=len(samples) - outside - stacks.total(),
+            runtime=outside - asleep,
+            waiting=asleep,
+        )
+
+
+def is_asleep(frame: FrameType) -> bool:
+    """Whether a loop's thread waits at its sockets until there is work; a glance at them is none.
+
+    Source: ``weir.channels.io_thread``: the loop calls ``wait``, or ``visit`` while it has work.
+    """
+    if frame.f_code.co_name != "select":
+        return False
+    at: FrameType | None = frame
+    for _ in range(_SELECT_DEPTH):
+        at = None if at is None else at.f_back
+        if at is not None and at.f_code.co_name == "wait":
+            return True
+    return False
+
+
+def stack_of(frame: FrameType) -> Stack:
+    """The calls of a thread within that of a subtask, innermost first.
+
+    The thread must not run meanwhile: the caller holds the interpreter lock.
+    """
+    codes: list[CodeType] = []
+    instructions = array("l")
+    operators: list[str] = []
+    is_within = False  # Of an operator that was met: frames around it are a passage to it.
+    at: FrameType | None = frame
+    for _ in range(WALK_MAX):
+        if at is None or at.f_code.co_filename == _LOOP:
+            break
+        code, operator = at.f_code, ""
+        is_around = code.co_filename.startswith(AROUND_OPERATORS)
+        if not is_around and code.co_argcount > 0 and code.co_varnames[0] == "self":
+            owner = at.f_locals.get("self")
+            if isinstance(owner, Operator) and (ctx := getattr(owner, "ctx", None)) is not None:
+                operator = str(ctx.subtask.operator)
+                is_within = True
+        if not (is_around and is_within):
+            codes.append(code)
+            instructions.append(at.f_lasti)
+            operators.append(operator)
+        at = at.f_back
+    return Stack(tuple(codes), instructions, tuple(operators))
+
+
+class _Table:
+    """The frames of an answer, each once."""
+
+    def __init__(self) -> None:
+        self.frames: list[StackFrame] = []
+        self._places: dict[StackFrame, int] = {}
+        # By the code's id, since to compare codes is slow: the samples keep them alive.
+        self._known: dict[tuple[int, int, str], int] = {}
+
+    def positions(self, stack: Stack) -> tuple[int, ...]:
+        """The positions of a sample's frames, outermost first, the innermost cut off."""
+        positions: list[int] = []
+        within = ""
+        for code, instruction, operator in zip(*map(reversed, stack), strict=True):
+            within = operator or within
+            positions.append(self._position(code, instruction, within))
+        return tuple(positions[:DEPTH_MAX])
+
+    def _position(self, code: CodeType, instruction: int, operator: str) -> int:
+        key = id(code), instruction, operator
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        frame = StackFrame(
+            operator,
+            code.co_qualname[-NAME_LENGTH_MAX:],
+            "/".join(PurePath(code.co_filename).parts[-FILE_PARTS:])[-NAME_LENGTH_MAX:],
+            line_of(code, instruction),
+        )
+        at = self._places.setdefault(frame, len(self.frames))
+        if at == len(self.frames):
+            self.frames.append(frame)
+        self._known[key] = at
+        return at
+
+
+def line_of(code: CodeType, instruction: int) -> int:
+    """The line of an instruction; the function's first where it has none."""
+    for start, stop, line in code.co_lines():
+        if start <= instruction < stop:
+            return line or code.co_firstlineno
+    return code.co_firstlineno
