@@ -15,9 +15,11 @@ from checkpoints.models import CoordinatorRow
 from checkpoints.verdict import evidence
 from controlplane.base import clock, logs
 from controlplane.base.errors import Invalid, NotFound, Unauthorized
+from controlplane.base.threads import Unavailable
 from jobs import services
 from jobs.drivers import drivers
 from jobs.events import driver_events
+from jobs.inspections import store as inspections
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job, Operator, OutboxCommand
 from weir.errors import ProtocolError
 from weir.protocol import wire
@@ -31,6 +33,7 @@ from weir.protocol.driver_messages import (
     JobPlanned,
     NumberedCommand,
 )
+from weir.protocol.inspection import Inspected
 from weir.protocol.messages import CheckpointingStarted, CoordinatorEvent, TimeLost
 from weir.wire import batches
 
@@ -142,8 +145,23 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             driver.refresh_from_db(fields=["status", "stop_requested_at"])
         else:
             driver_events.apply(job, driver, run)
+            _keep_answers(job, run)
             evidence.note_stalls(job, run, now_ms)
         left -= len(run)
+
+
+def _keep_answers(job: Job, run: Sequence[DriverEvent]) -> None:
+    """Keep answers to inspections once the batch counts; without Redis they are lost."""
+    answers = [event for event in run if isinstance(event, Inspected)]
+
+    def keep() -> None:
+        try:
+            inspections.answer(job.pk, answers)
+        except Unavailable as away:
+            logger.warning("%d answers to inspections are lost: %s", len(answers), away)
+
+    if answers:
+        transaction.on_commit(keep)
 
 
 def _check_plans(job: Job, run: Sequence[CoordinatorEvent]) -> None:

@@ -184,9 +184,7 @@ async def commands(request: Request) -> Response:
     ):
         is_admitted = False
         while True:
-            batch = await in_database(
-                driver_protocol.take_commands, job_id, token, after, version
-            )
+            batch = await in_database(driver_protocol.take_commands, job_id, token, after, version)
             left_s = deadline - time.monotonic()
             if batch.commands or left_s <= 0 or hub.is_closed or await request.is_disconnected():
                 return _batch(batch, version)

@@ -22,6 +22,7 @@ from controlplane.base.converters import JobId
 from controlplane.base.views import OneView
 from weir.config import CheckpointingMode, RestartStrategyKind
 from weir.protocol.elements import CheckpointKind
+from weir.protocol.inspection import InspectionKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Switch
 from weir.protocol.operations import Phase
@@ -33,6 +34,7 @@ CHECKPOINT_STATUSES = [member.value for member in CheckpointStatus]
 CHECKPOINTING_MODES = [member.value for member in CheckpointingMode]
 RESTART_STRATEGY_KINDS = [member.value for member in RestartStrategyKind]
 FAILURE_REASONS = [member.value for member in FailureReason]
+INSPECTION_KINDS = [member.value for member in InspectionKind]
 SAVEPOINT_KINDS = [kind for kind in CHECKPOINT_KINDS if kind != CheckpointKind.CHECKPOINT]
 JOB_STATUSES = [member.value for member in JobStatus]
 PHASES = [member.value for member in Phase]

@@ -78,6 +78,7 @@ WEIR_POLLS_MAX = env.integer("WEIR_POLLS_MAX", 4_000, least=1)
 WEIR_POLLS_PER_JOB_MAX = env.integer("WEIR_POLLS_PER_JOB_MAX", 8, least=1)
 WEIR_POLLS_PER_ADDRESS_MAX = env.integer("WEIR_POLLS_PER_ADDRESS_MAX", 2_000, least=1)
 # Changes by API have to name the version that they are about, by If-Match.
+WEIR_TAP = env.flag("WEIR_TAP", True)  # No: no records of running jobs are shown to any account.
 WEIR_REQUIRE_IF_MATCH = env.flag("WEIR_REQUIRE_IF_MATCH", False)
 WEIR_METRICS_PUBLIC = env.flag("WEIR_METRICS_PUBLIC", False)  # No: /metrics needs a viewer.
 # A process whose loop or threads have not come round for so long ends itself; 0: it does not.
@@ -321,6 +322,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "EndpointKind": "controlplane.deliveries.models.ENDPOINT_KINDS",
         "EndpointState": "controlplane.deliveries.api.serializers.ENDPOINT_STATES",
         "FailureReason": "controlplane.schema.FAILURE_REASONS",
+        "InspectionKind": "controlplane.schema.INSPECTION_KINDS",
         "JobEventKind": "jobs.models.JobEventKind",
         "JobStatus": "controlplane.schema.JOB_STATUSES",
         "NoticeStatus": "controlplane.deliveries.models.NOTICE_STATUSES",

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from jobs.api import operations, uploads, views
+from jobs.api import inspections, operations, uploads, views
 
 urlpatterns = [
     path("jobs/<job:job_id>/cancel", views.CancelView.as_view(), name="job-cancel"),
@@ -13,6 +13,21 @@ urlpatterns = [
         "jobs/<job:job_id>/operators/<uid:uid>/series",
         views.SeriesView.as_view(),
         name="operator-series",
+    ),
+    path(
+        "jobs/<job:job_id>/operators/<uid:uid>/stacks",
+        inspections.StacksView.as_view(),
+        name="operator-stacks",
+    ),
+    path(
+        "jobs/<job:job_id>/operators/<uid:uid>/records",
+        inspections.RecordsView.as_view(),
+        name="operator-records",
+    ),
+    path(
+        "jobs/<job:job_id>/inspections/<uuid:id>",
+        inspections.InspectionView.as_view(),
+        name="inspection",
     ),
     path("jobs/<job:job_id>/attempts", views.AttemptsView.as_view(), name="job-attempts"),
     path("jobs/<job:job_id>/drivers", views.DriversView.as_view(), name="job-drivers"),
