@@ -19,7 +19,7 @@ from frontend.base import pages
 from frontend.base.access import data_for, page_for
 from frontend.base.query_parameters import PAGE_MAX, whole_number
 from frontend.job.views import VERSION
-from frontend.operator import figures, queries, rows
+from frontend.operator import figures, inspections, queries, rows
 from jobs import chain_series
 from jobs.models import ChainSample, Job, Operator
 
@@ -67,6 +67,7 @@ def operator_page(request: HttpRequest, job_id: str, uid: str) -> HttpResponse:
         "newer": asked.query(page=asked.page - 1) if asked.page > 1 else "",
         "older": asked.query(page=asked.page + 1) if asked.page < page_count else "",
         "count": plural(operator.parallelism, "subtask"),
+        "inspections": inspections.forms(request, job, operator),
         "data_url": reverse("operator-data", args=address) + asked.query(),
         "figure_url": reverse("operator-figure", args=address) + asked.query(),
     }
@@ -146,4 +147,5 @@ urlpatterns = [
     path(f"{_OF}/", operator_page, name="operator-page"),
     path(f"{_OF}/data", operator_data, name="operator-data"),
     path(f"{_OF}/figure", operator_figure, name="operator-figure"),
+    *inspections.urlpatterns,
 ]

@@ -80,6 +80,7 @@ def web_process(home: Path, database_url: str, redis_url: str) -> Iterator[WebPr
             "DJANGO_SETTINGS_MODULE": "controlplane.settings.test",
             "DATABASE_URL": database_url,
             "REDIS_URL": redis_url,
+            "WEIR_TEST_REDIS_CACHE": "true",
             "WEIR_HOME": str(home),
         },
     )

@@ -2,6 +2,7 @@
 
 import { fill } from "./bind.js";
 import { Chart } from "./charts.js";
+import { inspections } from "./inspections.js";
 import { refetch } from "./refetch.js";
 
 const page = document.getElementById("operator");
@@ -21,6 +22,7 @@ async function draw(newest) {
 }
 
 draw(null);
+inspections(page);
 refetch(page, {
   relevant: ({ status, attempt }) => [status, attempt],
   show(value) {

@@ -4,10 +4,21 @@ import math
 from datetime import datetime, timedelta
 
 from controlplane.base import clock
+from jobs.inspections import store
 from jobs.models import ChainSample, Job
 from tests import factories
+from weir.ids import AttemptNumber
+from weir.protocol.inspection import (
+    Inspected,
+    SampledStack,
+    SampledStacks,
+    StackFrame,
+    TappedRecord,
+    TappedRecords,
+)
 
 EVERY = timedelta(seconds=10)
+STACKS_ID = "5b1c3f0e-2a6d-4c53-9f0e-6f6c8f0f9a11"
 
 
 def series(
@@ -66,3 +77,44 @@ def workers(job: Job) -> None:
         wait = 0.38 if row.index else 0.01
         row.rates = {**row.rates, "cpu_wait": wait, "cpu_pressure": wait + 0.1}
         row.save(update_fields=["rates"])
+
+
+def stacks(operator: str = "hourly", behind: str = "mean-delay") -> SampledStacks:
+    """A chain whose second operator parses, while a third of the time goes to a library."""
+    frames = (
+        StackFrame(operator, "WindowOperator.on_batch", "windows/operator.py", 141),
+        StackFrame(operator, "_add", "windows/operator.py", 202),
+        StackFrame(behind, "MapBatches.on_batch", "operators/map.py", 77),
+        StackFrame(behind, "mean_delay", "jobs/flights.py", 58),
+        StackFrame(behind, "mean_delay.<locals>.<lambda>", "jobs/flights.py", 61),
+        StackFrame(behind, "loads", "json/__init__.py", 346),
+        StackFrame("", "OutputGate.emit", "worker/gates.py", 231),
+    )
+    counts = {(0, 1): 96, (0, 2, 3): 60, (0, 2, 3, 4): 31, (0, 2, 3, 4, 5): 148, (6,): 12}
+    return SampledStacks(
+        59_400.0,
+        frames,
+        tuple(SampledStack(stack, count) for stack, count in counts.items()),
+        others=88,
+        runtime=41,
+        waiting=704,
+    )
+
+
+def records() -> TappedRecords:
+    """Hours of flights, one with a long name."""
+    rows = [("JFK", "2013-01-01T05:00:00", "14", "8.25"), ("LGA & <b>Newark</b>", "…", "2", "null")]
+    return TappedRecords(
+        ("origin", "window_start", "n", "mean_delay"),
+        tuple(TappedRecord(values, 1_357_016_400_000) for values in rows),
+        is_cut=True,
+    )
+
+
+def sampled(job: Job, operator: str) -> None:
+    """An inspection of stacks that has been answered."""
+    asked = store.Inspection(
+        STACKS_ID, job.pk, operator, "stacks", [0], 0, clock.now_ms(), asked_by=None
+    )
+    store.keep(asked)
+    store.answer(job.pk, [Inspected(AttemptNumber(1), STACKS_ID, 0, stacks=stacks(operator))])
