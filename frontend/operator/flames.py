@@ -107,6 +107,7 @@ def figure(flames: Flames) -> Figure:
                 "x": [round(one.share, 5) for one in placed],
                 "y": [one.row for one in placed],
                 "width": 0.94,
+                "meta": [one.box.label for one in placed],  # As long as each box has room for.
                 "text": [plain(one.box.label) for one in placed],
                 "customdata": [_told(one, flames) for one in placed],
                 "hovertemplate": "%{customdata}<extra></extra>",

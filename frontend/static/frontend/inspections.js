@@ -41,6 +41,11 @@ async function ask(form, show) {
   }
 }
 
+/** A label as it is: Plotly takes tags in a text for formatting. */
+function escaped(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
 class Refused extends Error {}
 
 async function fetchJson(url, options = {}) {
@@ -88,26 +93,23 @@ const SHOW = {
     const calls = section.querySelector("[data-calls]");
     let chart = null;
 
-    /** As much of each label as its box has room for. */
+    /** As much of each label as its box has room for, whenever the chart is drawn. */
     const fitLabels = () => {
       const [trace] = element.data;
       const [from, to] = element.layout.xaxis.range;
       const perShare = element.clientWidth / (to - from) / CHARACTER_PX;
-      labels ??= trace.text;
-      const text = labels.map((label, at) => {
+      const text = trace.meta.map((label, at) => {
         const shown = Math.min(trace.base[at] + trace.x[at], to) - Math.max(trace.base[at], from);
         const room = Math.floor(shown * perShare) - 1;
         if (room < 3) return "";
-        return label.length <= room || label.includes("&") ? label : `${label.slice(0, room - 1)}…`;
+        return label.length <= room ? escaped(label) : `${escaped(label.slice(0, room - 1))}…`;
       });
-      window.Plotly.restyle(element, { text: [text] });
+      if (text.some((one, at) => one !== trace.text[at])) window.Plotly.restyle(element, { text: [text] });
     };
-    let labels = null;
 
-    const zoom = async (range) => {
+    const zoom = (range) => {
       zoomOut.hidden = range[1] - range[0] >= 1;
-      await window.Plotly.relayout(element, { "xaxis.range": range });
-      fitLabels();
+      window.Plotly.relayout(element, { "xaxis.range": range });
     };
     zoomOut.addEventListener("click", () => zoom([0, 1]));
 
@@ -123,18 +125,18 @@ const SHOW = {
       const isFirst = chart === null;
       chart ??= new Chart(element, figure, plotly);
       chart.moveTo(figure);
-      labels = null;
       await chart.refresh();
       if (!element.data) return ""; // Plotly could not be loaded, and the element says so.
       fitLabels();
       if (isFirst) {
+        element.on("plotly_afterplot", fitLabels);
         element.on("plotly_click", ({ points: [{ pointNumber, data }] }) => {
           const from = data.base[pointNumber];
           zoom([from, from + data.x[pointNumber]]);
         });
         element.on("plotly_doubleclick", () => zoom([0, 1]));
       }
-      return "A click on a box shows it larger.";
+      return "";
     };
   },
 
@@ -143,15 +145,17 @@ const SHOW = {
       const tables = value.tables.map(({ caption, columns, rows }) => {
         const scroll = document.createElement("div");
         Object.assign(scroll, { className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption });
+        const heading = document.createElement("p");
+        heading.className = "quiet";
+        heading.textContent = caption;
         const table = document.createElement("table");
         table.className = "records";
-        table.createCaption().textContent = caption;
         table.createTHead().append(row(columns, "th"));
         table.createTBody().append(...rows.map((values) => row(values)));
         scroll.append(table);
-        return scroll;
+        return [heading, scroll];
       });
-      section.querySelector("[data-tables]").replaceChildren(...tables);
+      section.querySelector("[data-tables]").replaceChildren(...tables.flat());
       return tables.length ? "" : "No record is shown.";
     };
   },
