@@ -8,6 +8,7 @@ because its mappers hold them, and the pages have to show each of them come.
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,12 +114,43 @@ def test_an_operator_watches_and_acts_a_viewer_looks(
         last = f"{SOURCE}-{PARALLELISM - 1}"  # Held the longest.
         window.sees("[aria-label=Verdict]", f"{last} was stuck in map (dashboard_pipeline.py:")
 
+        look_into(job)
         a_viewer_only_looks(plane, browser, job, password)
         name_it_and_go_back(window, job)
         fork = fork_it(plane, window, job, tmp_path)
         lose_the_server(plane, window, job)
         for one in (fork, job):
             cancel(window, one)
+
+
+def look_into(job: PlaneJob) -> None:
+    """Stacks and records of running subtasks: from the API down to their workers, and back."""
+    stacks = inspected(job, "hold", "stacks", PARALLELISM - 1)["flames"]
+    held = sum(
+        one["count"]
+        for one in stacks["stacks"]
+        if {"operator": "hold", "function": "Hold.map"}.items()
+        <= max(one["frames"], key=lambda frame: frame["function"] == "Hold.map").items()
+    )
+    assert held > 20, stacks  # For seconds, at some twenty samples a second.
+    assert stacks["waiting"] > stacks["work"] - held  # Otherwise it has little to do.
+    (tapped,) = inspected(job, "rows", "records", 0)["subtasks"]
+    assert tapped["columns"] == ["sensor", "position", "number"]
+    assert tapped["records"]
+    for record in tapped["records"]:
+        sensor, position, number = map(int, record["values"])
+        assert sensor == position % 64
+        assert number > 0
+
+
+def inspected(job: PlaneJob, operator: str, what: str, subtask: int) -> Any:
+    """What a subtask has to show, once it has answered."""
+    path = f"jobs/{job.id}/operators/{operator}/{what}"
+    asked = job.plane.client.post(path, {"subtask": subtask})
+    wait_for(lambda: job.get(f"inspections/{asked['id']}")["is_over"], "an answer", SETTLE_S)
+    shown = job.get(f"inspections/{asked['id']}")
+    assert [one["cause"] for one in shown["subtasks"]] == [""]
+    return shown
 
 
 def a_viewer_only_looks(plane: Plane, browser: Chromium, job: PlaneJob, password: str) -> None:
