@@ -11,7 +11,7 @@ from datetime import datetime
 
 from controlplane.base import clock, wakeups
 from jobs import job_events, operations
-from jobs.models import Job, JobEventKind
+from jobs.models import Attempt, Job, JobEventKind
 from jobs.storable_text import storable
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus
 
@@ -74,6 +74,9 @@ def change(
             "cancel_due_at",
         ]
     )
+    if status is JobStatus.FAILED:
+        newest = Attempt.objects.filter(job=job).order_by("-number").values("pk")[:1]
+        Attempt.objects.filter(pk__in=newest).update(gave_up=True)
     if job.status != before:
         job_events.record(
             job,

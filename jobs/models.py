@@ -316,6 +316,8 @@ class Attempt(models.Model):
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     end = models.CharField(max_length=16, blank=True)  # An AttemptEnd; empty: it runs.
+    # Whether the job failed for good with it: no restart followed but one that a user asked for.
+    gave_up = models.BooleanField(default=False, db_default=False)
     cause = models.TextField(blank=True)
     # The recovery that led to it; empty for the first attempt.
     recovery_cause = models.TextField(blank=True)

@@ -159,8 +159,8 @@ def _tiles(totals: Summary, count: int) -> list[Json]:
             "Downtime",
             duration(totals.down_ms),
             f"{failed}{planned}",
-            "From the end of an attempt until the next one ran. Planned: for a requested rollback, "
-            "rescale or restart, or while the control plane was stopped.",
+            "From the end of an attempt until the next one ran, or the job was given up. Planned: "
+            "for a requested rollback, rescale or restart, or while the control plane was stopped.",
         ),
         _tile(
             "Time to recover",

@@ -2,8 +2,9 @@
 
 A job is *down* from the end of an attempt that ran until the next one runs, however many attempts
 that takes. Downtime for a requested rollback, rescale or restart, and while the control plane was
-stopped with its drivers, is *planned*; a job that had finished or been cancelled was *over*, not
-down, until it was resumed::
+stopped with its drivers, is *planned*. A job that had finished, been cancelled or failed for good
+was *over*, not down, until a user started it again: after a failure it was down as long as its
+restart strategy tried, as in Flink's ``downtime``::
 
     attempt 1  ──────running──────┤ failed
                                   ├ delay ┼ redeploy ┼ restore ┤
@@ -39,6 +40,7 @@ class Deployment:
     running_at: datetime | None = None
     ended_at: datetime | None = None
     end: str = ""
+    gave_up: bool = False  # The job failed for good with it.
     backoff_ms: float | None = None  # These three are reported by the driver.
     redeploy_ms: float | None = None
     restore_ms: float | None = None
@@ -55,6 +57,7 @@ class Deployment:
             running_at=row.running_at,
             ended_at=row.ended_at,
             end=row.end,
+            gave_up=row.gave_up,
             backoff_ms=row.backoff_ms,
             redeploy_ms=row.redeploy_ms,
             restore_ms=row.restore_ms,
@@ -111,13 +114,11 @@ def takeover(it: Deployment, before: Deployment | None) -> Takeover | None:
 
 
 def was_over(it: Deployment, before: Deployment) -> bool:
-    """Whether the job had finished or was cancelled before this attempt's driver was requested."""
-    return (
-        it.driver != before.driver
-        and before.end in _OVER
-        and before.ended_at is not None
-        and it.requested_at - before.ended_at > SOON
-    )
+    """Whether the job was over before this attempt's driver was requested."""
+    if it.driver == before.driver or before.ended_at is None:
+        return False
+    is_late = it.requested_at - before.ended_at > SOON
+    return before.gave_up or (before.end in _OVER and is_late)
 
 
 def _at_least_zero(milliseconds: float | None) -> float | None:
@@ -134,6 +135,7 @@ class Outage:
     is_planned: bool
     ended: int  # The attempt whose end began it.
     by: int | None = None  # The attempt that ended it, or is about to; None: there is none yet.
+    is_final: bool = False  # It ended when the job was given up, at once where nothing was tried.
 
     def duration_ms(self, now: datetime) -> float:
         """The length of the outage, up to ``now`` while it lasts. Units: milliseconds."""
@@ -145,20 +147,24 @@ def is_resumed(newest: Attempt | None, job: Job) -> bool:
 
     One query at most, and none while an attempt is under way.
     """
-    if newest is None or newest.ended_at is None or newest.end not in _OVER or job.is_over:
+    if newest is None or newest.ended_at is None or job.is_over:
+        return False
+    if newest.gave_up:
+        return True
+    if newest.end not in _OVER:
         return False
     driver = job.newest_driver
     return driver is not None and driver.created_at - newest.ended_at > SOON
 
 
 def outages(deployments: Sequence[Deployment], *, is_over: bool) -> list[Outage]:
-    """Each outage of the job, oldest first.
+    """Each outage that the job came back from, or is in; oldest first.
 
     Args:
         deployments: Consecutive attempts, oldest first.
         is_over: Whether the job has ended, or ``is_resumed``: then it is not down now.
     """
-    return list(_outages(deployments, is_over=is_over))
+    return [one for one in _outages(deployments, is_over=is_over) if not one.is_final]
 
 
 def _outages(deployments: Sequence[Deployment], *, is_over: bool) -> Iterator[Outage]:
@@ -166,6 +172,7 @@ def _outages(deployments: Sequence[Deployment], *, is_over: bool) -> Iterator[Ou
     before: Deployment | None = None
     for it in deployments:
         if before is not None and was_over(it, before):
+            yield from _final(last, before)
             last = None
         if last is not None and last.ended_at is not None and it.running_at is not None:
             yield Outage(
@@ -179,16 +186,27 @@ def _outages(deployments: Sequence[Deployment], *, is_over: bool) -> Iterator[Ou
         if it.running_at is not None and it.ended_at is not None and it.end != "finished":
             last = it
         before = it
-    if last is not None and last.ended_at is not None and not is_over:
+    if is_over:
+        yield from _final(last, before)
+    elif last is not None and last.ended_at is not None:
         coming = before.number if before is not None and before is not last else None
         yield Outage(last.ended_at, None, last.end in PLANNED, last.number, coming)
+
+
+def _final(last: Deployment | None, newest: Deployment | None) -> Iterator[Outage]:
+    """The outage from the end of the attempt that ran last until the job was given up."""
+    if last is None or last.ended_at is None or newest is None:
+        return
+    if last.end == "failed" or newest.gave_up:
+        until = max(last.ended_at, newest.ended_at or last.ended_at)
+        yield Outage(last.ended_at, until, last.end in PLANNED, last.number, is_final=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Reliability figures of a job. Units: milliseconds; availability between 0 and 1."""
 
-    failures: int  # Outages that were not planned.
+    failures: int  # Outages that were not planned, those too that the job did not come back from.
     planned: int
     up_ms: float
     down_ms: float  # In planned and other outages.
@@ -201,15 +219,13 @@ class Summary:
 
 def summary(deployments: Sequence[Deployment], now: datetime, *, is_over: bool) -> Summary:
     """The reliability of the job in these consecutive attempts, oldest first."""
-    down_periods = outages(deployments, is_over=is_over)
+    down_periods = list(_outages(deployments, is_over=is_over))
     ran = [it for it in deployments if it.running_at is not None]
     up = sum(milliseconds_between(it.running_at, it.ended_at or now) or 0.0 for it in ran)
     down = sum(one.duration_ms(now) for one in down_periods)
     failures = [one for one in down_periods if not one.is_planned]
-    # The failure that ended the job counts, although the job is then over, not down.
-    ended_it = is_over and bool(ran) and ran[-1].end == "failed"
-    count = len(failures) + ended_it
-    took = [one.duration_ms(now) for one in failures if one.ends is not None]
+    count = len(failures)
+    took = [one.duration_ms(now) for one in failures if one.ends is not None and not one.is_final]
     return Summary(
         failures=count,
         planned=len(down_periods) - len(failures),

@@ -142,6 +142,16 @@ def test_job_that_gives_up_names_its_cause_once() -> None:
     assert [e.text for e in JobException.objects.filter(job=job)] == ["boom"]
 
 
+def test_only_the_attempt_with_which_a_job_failed_for_good_is_marked_so() -> None:
+    job = running()
+    apply(job, changed(JobStatus.FAILING, "boom"), changed(JobStatus.RESTARTING), *coming_up(2))
+    assert not Attempt.objects.filter(job=job, gave_up=True).exists()
+    apply(job, changed(JobStatus.FAILING, "boom"), changed(JobStatus.FAILED, "boom"))
+    assert list(Attempt.objects.filter(job=job, gave_up=True).values_list("number", "end")) == [
+        (2, "failed")
+    ]
+
+
 def test_second_failing_subtask_is_kept_with_its_traceback() -> None:
     job = running()
     apply(

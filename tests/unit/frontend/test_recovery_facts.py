@@ -24,6 +24,7 @@ def deployment(
     ended: float | None = None,
     end: str = "",
     *,
+    gave_up: bool = False,
     driver: int = 1,
     requested: float = 0,
     **reported: float,
@@ -36,6 +37,7 @@ def deployment(
         running_at=None if running is None else at(running),
         ended_at=None if ended is None else at(ended),
         end=end,
+        gave_up=gave_up,
         **reported,
     )
 
@@ -147,6 +149,52 @@ def test_the_failure_that_ended_a_job_counts_but_is_no_downtime() -> None:
     reliability = summary([FAILED], at(5_000), is_over=True)
     assert (reliability.failures, reliability.down_ms, reliability.availability) == (1, 0, 1)
     assert reliability.recovery_p50_ms is None
+
+
+GAVE_UP = replace(FAILED, gave_up=True)
+
+
+def test_a_job_that_failed_for_good_was_over_until_a_user_restarted_it() -> None:
+    """However long that took: no restart was tried meanwhile."""
+    again = deployment(2, 4_004, 4_005, driver=2, requested=4_000)
+    took = takeover(again, GAVE_UP)
+    assert took is not None
+    assert (took.was_over, took.down_ms, took.is_planned) == (True, None, False)
+    assert outages([GAVE_UP, again], is_over=False) == []
+    reliability = summary([GAVE_UP, again], at(4_104), is_over=False)
+    assert (reliability.up_ms, reliability.down_ms) == (198_000, 0)
+    assert reliability.availability == 1
+    assert (reliability.failures, reliability.between_failures_ms) == (1, 198_000)
+    assert reliability.recovery_p50_ms is None
+    # As it was before the restart.
+    assert summary([GAVE_UP], at(4_000), is_over=True).failures == 1
+
+
+def test_the_same_failure_that_a_restart_followed_by_itself_is_downtime() -> None:
+    again = deployment(2, 4_004, 4_005, driver=2, requested=4_000)
+    (outage,) = outages([FAILED, again], is_over=False)
+    assert outage.duration_ms(at(9_999)) == 3_905_000
+
+
+def test_a_job_is_down_while_its_restart_strategy_tries_and_over_once_it_gives_up() -> None:
+    tries = [
+        FAILED,
+        deployment(2, 101, None, 103, "failed"),
+        deployment(3, 110, None, 120, "failed", gave_up=True),
+    ]
+    again = deployment(4, 4_004, 4_005, driver=2, requested=4_000)
+    for line, is_over in ((tries, True), ([*tries, again], False)):
+        reliability = summary(line, at(4_005), is_over=is_over)
+        assert (reliability.down_ms, reliability.failures) == (20_000, 1)
+        assert reliability.recovery_max_ms is None
+
+
+def test_a_planned_restart_that_came_to_nothing_was_planned_downtime() -> None:
+    stopped = deployment(1, 0, 1, 100, "canceled")
+    failed = deployment(2, 102, None, 130, "failed", driver=2, requested=101, gave_up=True)
+    again = deployment(3, 4_004, 4_005, driver=3, requested=4_000)
+    reliability = summary([stopped, failed, again], at(4_005), is_over=False)
+    assert (reliability.down_ms, reliability.failures, reliability.planned) == (30_000, 0, 1)
 
 
 def test_a_job_that_never_ran_has_no_availability() -> None:
