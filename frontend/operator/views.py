@@ -7,6 +7,7 @@ ETag, so that repeated requests cost one query while there is no newer one.
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path, reverse
 from django.views.decorators.http import condition
@@ -17,7 +18,6 @@ from controlplane.base.errors import existing
 from controlplane.base.formatting import iso, plural
 from frontend.base import pages
 from frontend.base.access import data_for, page_for
-from frontend.base.query_parameters import PAGE_MAX, whole_number
 from frontend.job.views import VERSION
 from frontend.operator import figures, inspections, queries, rows
 from jobs import chain_series
@@ -29,19 +29,19 @@ class _Asked(NamedTuple):
 
     window: rows.Window
     sort: queries.Sort
-    page: int
+    page: "Page[int]"  # Of the indices of subtasks.
 
     @classmethod
     def from_request(cls, request: HttpRequest, parallelism: int) -> "_Asked":
-        """The part that a request means; the nearest page where there is no such page."""
-        most = max(1, -(-parallelism // queries.PER_PAGE))
-        page = whole_number(request.GET.get("page"), PAGE_MAX) or 1
+        """The part that a request means; the first or the last page where there is no such page."""
+        page = Paginator(range(parallelism), queries.PER_PAGE).get_page(request.GET.get("page"))
         sort = queries.SORTS.get(request.GET.get("sort", ""), queries.SORTS["index"])
-        return cls(rows.window(request.GET.get("window")), sort, min(max(page, 1), most))
+        return cls(rows.window(request.GET.get("window")), sort, page)
 
     def query(self, **other: Any) -> str:
         """The query of an address with other values."""
-        given = {"window": self.window.key, "sort": self.sort.key, "page": self.page} | other
+        known = {"window": self.window.key, "sort": self.sort.key, "page": self.page.number}
+        given = known | other
         return f"?{urlencode(given)}"
 
 
@@ -52,7 +52,6 @@ def operator_page(request: HttpRequest, job_id: str, uid: str) -> HttpResponse:
     operators, edges = queries.graph(job_id)
     operator = next((row for row in operators if row.uid == uid), None) or _operator(job, uid)
     asked = _Asked.from_request(request, operator.parallelism)
-    page_count = max(1, -(-operator.parallelism // queries.PER_PAGE))
     address = [job_id, uid]
     context = {
         "operator": operator,
@@ -63,9 +62,7 @@ def operator_page(request: HttpRequest, job_id: str, uid: str) -> HttpResponse:
         "sort": asked.sort,
         "sorts": [(one, asked.query(sort=one.key, page=1)) for one in queries.SORTS.values()],
         "page": asked.page,
-        "page_count": page_count,
-        "newer": asked.query(page=asked.page - 1) if asked.page > 1 else "",
-        "older": asked.query(page=asked.page + 1) if asked.page < page_count else "",
+        "query": f"window={asked.window.key}&sort={asked.sort.key}&",
         "count": plural(operator.parallelism, "subtask"),
         "inspections": inspections.forms(request, job, operator),
         "data_url": reverse("operator-data", args=address) + asked.query(),
@@ -88,7 +85,7 @@ def _live(job: Job, operator: Operator, asked: _Asked) -> rows.Json:
     """The value of the page. Seven queries."""
     now = clock.now()
     checkpoint = queries.newest_completed(job.pk)
-    subtasks = queries.subtasks(job.pk, operator.chain, asked.sort, asked.page)
+    subtasks = queries.subtasks(job.pk, operator.chain, asked.sort, asked.page.number)
     indices = [row.index for row in subtasks]
     hosts = queries.hosts(job.pk, indices)
     state_bytes = queries.state_bytes(checkpoint, operator.uid, indices)

@@ -1,8 +1,8 @@
 """The page of a job's slots; it is rendered from the value that its ``data`` returns."""
 
 from typing import NamedTuple
-from urllib.parse import urlencode
 
+from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path, reverse
 
@@ -20,8 +20,7 @@ class _Part(NamedTuple):
     """One page of the slots, and the page's value."""
 
     live: rows.Json
-    page: int
-    pages: int
+    page: "Page[queries.Slot]"
     driver: Driver | None
 
 
@@ -37,10 +36,9 @@ def slots(request: HttpRequest, job_id: str) -> HttpResponse:
         "sort": sort,
         "sorts": rows.SORTS.values(),
         "page": part.page,
-        "page_count": part.pages,
-        "newer": _query(sort, part.page - 1) if part.page > 1 else "",
-        "older": _query(sort, part.page + 1) if part.page < part.pages else "",
-        "data_url": reverse("slots-data", args=[job_id]) + _query(sort, part.page),
+        "query": f"sort={sort.key}&",
+        "data_url": reverse("slots-data", args=[job_id])
+        + f"?sort={sort.key}&page={part.page.number}",
         "log": f"driver {number:,}" if number and may(request.user, Role.OPERATOR) else "",
         "log_url": f"{reverse('job-logs', args=[job_id])}?driver={number}",
     }
@@ -57,20 +55,15 @@ def _sort(request: HttpRequest) -> rows.Sort:
     return rows.SORTS.get(request.GET.get("sort", ""), rows.SORTS["slot"])
 
 
-def _query(sort: rows.Sort, page: int) -> str:
-    return f"?{urlencode({'sort': sort.key, 'page': page})}"
-
-
 def _part(request: HttpRequest, job: Job) -> _Part:
-    """The page of slots that a request means; the nearest where there is none. Five queries."""
+    """The page of slots that a request means, or the first or the last one. Five queries."""
     sort, now = _sort(request), clock.now()
     driver = queries.newest_driver(job.pk)
     known = queries.slots(job.pk, driver)
     loads = queries.loads(job.pk) if sort.needs_loads else {}
     ordered = rows.in_order(known, sort, loads)
-    count = max(1, -(-len(ordered) // rows.PER_PAGE))
-    page = min(max(_page(request, ordered), 1), count)
-    shown = ordered[(page - 1) * rows.PER_PAGE : page * rows.PER_PAGE]
+    page = Paginator(ordered, rows.PER_PAGE).get_page(_number(request, ordered))
+    shown = page.object_list
     if not sort.needs_loads:
         loads = queries.loads(job.pk, [slot.index for slot in shown])
     chains = queries.chains(job.pk)
@@ -92,15 +85,15 @@ def _part(request: HttpRequest, job: Job) -> _Part:
             for slot in shown
         ],
     }
-    return _Part(live, page, count, driver)
+    return _Part(live, page, driver)
 
 
-def _page(request: HttpRequest, ordered: list[queries.Slot]) -> int:
+def _number(request: HttpRequest, ordered: list[queries.Slot]) -> int | str | None:
     slot = whole_number(request.GET.get("slot"), PAGE_MAX)
     if slot is not None:
         places = (at for at, known in enumerate(ordered) if known.index == slot)
         return next(places, 0) // rows.PER_PAGE + 1
-    return whole_number(request.GET.get("page"), PAGE_MAX) or 1
+    return request.GET.get("page")
 
 
 _OF = f"{pages.OF_JOB}/slots"
