@@ -22,7 +22,7 @@ from tests.database.frontend import documents, flights
 from tests.database.frontend.logging_in import log_in
 from tests.unit.frontend.test_formatting import ROUGH
 from tests.waiting import wait_until
-from weir.protocol.lifecycle import JobStatus
+from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -102,6 +102,28 @@ def test_the_state_of_the_job_changes_on_the_page(window: Window) -> None:
     window.sees("[aria-labelledby=exceptions-title]", "slot 1 is gone: <b>xxx")
     assert window.evaluate("document.title") == "flights · Restarting · Weir"
     assert window.count(".cause b") == 0
+    assert not window.was_reloaded()
+
+
+def test_the_diagnosis_of_the_last_checkpoints_stays_put_while_a_newer_one_differs(
+    window: Window,
+) -> None:
+    job = flights.running(interval_ms=None)
+    for number in range(1, 5):
+        factories.checkpoint(job, number, status=CheckpointStatus.FAILED, cause="slot 0 was lost")
+    log_in(window)
+    open_job(window, job)
+    diagnosis = "4 of the last 4 checkpoints were slow or failed, and no culprit comes back."
+    window.sees(".verdict-diagnosis", diagnosis)
+    of_last = window.text(".verdict-headline")
+    newer = factories.checkpoint(job, 5, status=CheckpointStatus.PENDING)
+    wakeups.publish(wakeups.job(job.pk))
+    wait_until(lambda: window.text(".verdict-headline") != of_last, "the newer one is judged")
+    assert window.text(".verdict-diagnosis") == diagnosis
+    newer.delete()
+    factories.checkpoint(job, 5)
+    wakeups.publish(wakeups.job(job.pk))
+    window.sees(".verdict-diagnosis", "4 of the last 5 checkpoints were slow or failed")
     assert not window.was_reloaded()
 
 
