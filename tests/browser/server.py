@@ -77,10 +77,9 @@ def web_process(home: Path, database_url: str, redis_url: str) -> Iterator[WebPr
         home,
         os.environ
         | {
-            "DJANGO_SETTINGS_MODULE": "controlplane.settings.test",
+            "DJANGO_SETTINGS_MODULE": "tests.browser.settings",
             "DATABASE_URL": database_url,
             "REDIS_URL": redis_url,
-            "WEIR_TEST_REDIS_CACHE": "true",
             "WEIR_HOME": str(home),
         },
     )

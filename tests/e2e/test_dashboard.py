@@ -144,7 +144,7 @@ def look_into(job: PlaneJob) -> None:
 
 
 def inspected(job: PlaneJob, operator: str, what: str, subtask: int) -> Any:
-    """What a subtask has to show, once it has answered."""
+    """An inspection of a subtask, once it has answered."""
     path = f"jobs/{job.id}/operators/{operator}/{what}"
     asked = job.plane.client.post(path, {"subtask": subtask})
     wait_for(lambda: job.get(f"inspections/{asked['id']}")["is_over"], "an answer", SETTLE_S)
