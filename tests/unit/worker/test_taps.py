@@ -184,6 +184,20 @@ def test_records_are_those_of_their_moment() -> None:
     assert values(answer) == ["{'n': 1}"]
 
 
+def test_records_that_take_long_to_copy_are_few() -> None:
+    harness = Harness()
+
+    class Large:
+        def __deepcopy__(self, memo: object) -> "Large":
+            harness.clock.ms += 2
+            return self
+
+    harness.command(tap("sink"))
+    harness.output("sink").emit(Batch.of_rows([Large() for _ in range(20)]))
+    (answer,) = harness.answers  # At once.
+    assert len(values(answer)) == 3  # 2 and 4 ms are within the 5, 6 are beyond.
+
+
 # The texts.
 
 

@@ -36,7 +36,10 @@ from weir.worker.ports import Reporter
 from weir.worker.subtask import Subtask
 
 OPEN_MAX = 8  # Of a worker.
+COPYING_NS = 5_000_000  # Of one batch, on the loop: a slice of work lasts about as long.
 READ_MAX = 8 << 10  # Characters of a value that are looked at before it is cut.
+# Of nested collections: more is never seen, and reading it would take long.
+ENTRIES_MAX, LEVELS_MAX = 20, 4
 ELLIPSIS = "…"
 ONLY_COLUMN = "record"
 
@@ -54,11 +57,23 @@ class Tap:
     parts: list[Batch] = field(default_factory=list)
     count: int = 0
 
-    def take(self, batch: Batch) -> bool:
-        """Keep the first records of a batch that passes; whether there is room for more."""
-        room = min(RECORDS_MAX - self.count, len(batch))
-        self.parts.append(batch.marked(None).slice(0, room).copied())
-        self.count += room
+    def take(self, batch: Batch, clock: Clock) -> bool:
+        """Keep the first records of a batch that passes; whether there is room for more.
+
+        Columns are kept as a slice. Python objects that may change are copied, one by one as long
+        as that is quick.
+        """
+        part = batch.marked(None).slice(0, RECORDS_MAX - self.count)
+        if part.is_columnar:
+            self.parts.append(part.copied())  # Of columns, which does not copy them.
+            self.count += len(part)
+            return self.count < RECORDS_MAX
+        until_ns = clock.monotonic_ns() + COPYING_NS
+        for at in range(len(part)):
+            self.parts.append(part.slice(at, at + 1).copied())
+            self.count += 1
+            if clock.monotonic_ns() > until_ns:
+                return False  # They are large: enough of them.
         return self.count < RECORDS_MAX
 
 
@@ -102,7 +117,7 @@ class Taps:
 
     def _take(self, tap: Tap, batch: Batch) -> None:
         try:
-            has_room = tap.take(batch)
+            has_room = tap.take(batch, self._clock)
         except Exception as error:  # An object that cannot be copied: the job does not need to.
             self._close(tap, cause=f"a record cannot be copied: {error!r:.200}")
             return
@@ -162,19 +177,19 @@ def shown(parts: Sequence[Batch]) -> TappedRecords:
     records: list[TappedRecord] = []
     length, is_cut = 0, False
     text = _Text()
-    for part in parts:
-        names, rows = _read(part)
+    # One by one: at no time are the texts of more than one large record in memory.
+    for one in (part.slice(at, at + 1) for part in parts for at in range(len(part))):
+        names, row = _read(one.rows[0])
         if records and names != columns:
             is_cut = True  # An output of several types: those of the first are shown.
             continue
         columns = names
-        times = [None] * len(part) if part.timestamps is None else part.timestamps.tolist()
-        for row, at_ms in zip(rows, times, strict=True):
-            values = tuple(text.of_value(value) for value in row[:COLUMNS_MAX])
-            length += sum(map(len, values))
-            if length > RECORDS_LENGTH_MAX:
-                return TappedRecords(_headers(columns), tuple(records), is_cut=True)
-            records.append(TappedRecord(values, at_ms))
+        values = tuple(text.of_value(value) for value in row[:COLUMNS_MAX])
+        length += sum(map(len, values))
+        if length > RECORDS_LENGTH_MAX:
+            return TappedRecords(_headers(columns), tuple(records), is_cut=True)
+        at_ms = None if one.timestamps is None else int(one.timestamps[0])
+        records.append(TappedRecord(values, at_ms))
     is_cut |= text.has_cut or len(columns) > COLUMNS_MAX
     return TappedRecords(_headers(columns), tuple(records), is_cut)
 
@@ -184,14 +199,11 @@ def _headers(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(text.of_value(name) for name in names[:COLUMNS_MAX])
 
 
-def _read(part: Batch) -> tuple[tuple[str, ...], list[Sequence[Any]]]:
-    """The names of the columns, and the values of each record."""
-    rows = part.rows
-    first = rows[0]
-    names = first.field_names if isinstance(first, Row) else None
-    if names is not None and all(isinstance(r, Row) and r.field_names == names for r in rows):
-        return tuple(names), [tuple(row) for row in rows]
-    return (ONLY_COLUMN,), [(row,) for row in rows]
+def _read(record: Any) -> tuple[tuple[str, ...], Sequence[Any]]:
+    """The names of a record's columns, and their values."""
+    if isinstance(record, Row) and record.field_names is not None:
+        return record.field_names, tuple(record)
+    return (ONLY_COLUMN,), (record,)
 
 
 class _Text(reprlib.Repr):
@@ -200,9 +212,9 @@ class _Text(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
         self.has_cut = False
-        self.maxlevel = 6
-        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = 50
-        self.maxdeque = self.maxarray = 50
+        self.maxlevel = LEVELS_MAX
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = ENTRIES_MAX
+        self.maxdeque = self.maxarray = ENTRIES_MAX
         self.maxother = self.maxlong = READ_MAX
         self._mask = job_secrets.masker().text
 
