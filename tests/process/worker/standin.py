@@ -70,6 +70,7 @@ class StandInWorker:
         memory_bytes: Callable[[], int],
         cpu_pressure_ns: Callable[[], int],
         sampled_calls: Callable[[], Any],
+        aside: Callable[[Callable[[], None]], None],
     ) -> None:
         self.finished = False
         self.calling_since_ns = 0
@@ -81,6 +82,7 @@ class StandInWorker:
         self._transport = transport
         self._reporter = reporter
         self._clock = clock
+        self._memory_bytes = memory_bytes
 
     def handle(self, item: InboxItem) -> None:
         match item:
@@ -98,7 +100,7 @@ class StandInWorker:
     def _deploy(self) -> None:
         match self._behaviour:
             case "tell_the_time":
-                self._tell({"now_ms": self._clock.now_ms()})
+                self._tell({"now_ms": self._clock.now_ms(), "memory": self._memory_bytes()})
             case "print":
                 print("printed", job_secrets.get_secret("PASSWORD"), flush=True)
                 print("complained", job_secrets.get_secret("PASSWORD"), file=sys.stderr, flush=True)

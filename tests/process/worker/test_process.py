@@ -21,13 +21,14 @@ from tests.process.worker.fake_master import (
 from tests.process.worker.standin import exchange_graph
 from tests.waiting import wait_until
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber
+from weir.ids import AttemptNumber, OperatorId
 from weir.protocol.deployment import (
     SlotHeartbeat,
     StopProcess,
     WorkerExited,
     WorkerHeartbeat,
 )
+from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
 from weir.protocol.messages import SubtaskChanged
 from weir.worker.inbox import ThreadInbox
 from weir.worker.ports import Call, InboxItem
@@ -75,6 +76,8 @@ def test_a_worker_goes_by_the_clock_of_its_driver(master: FakeMaster) -> None:
         master.deploy(worker, 1, ready.address, sent_at_ms=drivers_ms)
         _, changed = master.expect(SubtaskChanged)
         assert 0 <= changed.details["now_ms"] - drivers_ms < 3_600_000
+        resident = psutil.Process(ready.pid).memory_info().rss  # It knows its memory as well.
+        assert 0.5 * resident < changed.details["memory"] < 2 * resident
 
 
 def test_a_killed_peer_is_a_broken_connection(master: FakeMaster) -> None:
@@ -94,11 +97,9 @@ def test_a_killed_peer_is_a_broken_connection(master: FakeMaster) -> None:
 def test_heartbeats_show_that_an_idle_loop_comes_round(master: FakeMaster) -> None:
     with supervisor(master):
         slot = master.accept_slot(program())
-        _, ready = master.start_worker(slot)
+        master.start_worker(slot)
         beats = [master.expect(WorkerHeartbeat)[1] for _ in range(4)]
         assert beats[0].rounds < beats[1].rounds < beats[2].rounds < beats[3].rounds
-        resident = psutil.Process(ready.pid).memory_info().rss
-        assert 0.5 * resident < beats[-1].memory_bytes < 2 * resident
 
 
 def test_a_stuck_loop_is_seen_by_its_slot_alone(master: FakeMaster) -> None:
@@ -175,6 +176,12 @@ def test_a_worker_shows_its_stacks_while_the_loop_is_stuck(
         for _ in range(3):
             os.kill(ready.pid, signal.SIGUSR1)
             assert "in wait_for_ever" in shown_stacks(master, capfd)["MainThread"]
+        # A thread beside the loop answers who asks for samples of its stack.
+        asked = InspectSubtask(AttemptNumber(1), "r1", InspectionKind.STACKS, OperatorId("a"), 0)
+        master.send(worker, asked)
+        _, answer = master.expect(Inspected)
+        assert (answer.request_id, answer.index) == ("r1", 0)
+        assert answer.stacks.span_ms > 0
         os.kill(ready.pid, signal.SIGKILL)
         master.expect(WorkerExited)
 
