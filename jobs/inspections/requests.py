@@ -176,10 +176,11 @@ def read(actor: User, job_id: str, inspection_id: str, *, may_tap: bool) -> Resu
     is_over = inspection.is_over(answers)
     if is_tap and not is_over:
         return Result(inspection, False, {})
-    if is_tap and store.note_first_reading(inspection):
+    if is_tap and not store.was_read(inspection):
         count = sum(len(one.records.records) for one in answers.values() if one.records)
         told = _told(inspection, records=count)
         record(actor, "job.tap_read", f"job/{job_id}", after=told)
+        store.note_reading(inspection)  # In this order: rather two entries than none.
     return Result(inspection, is_over, answers, _causes(inspection, answers) if is_over else {})
 
 

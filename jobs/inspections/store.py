@@ -121,14 +121,24 @@ def answers(inspection: Inspection) -> dict[int, Inspected]:
     return read
 
 
-def note_first_reading(inspection: Inspection) -> bool:
-    """Whether the answers are read for the first time.
+def was_read(inspection: Inspection) -> bool:
+    """Whether ``note_reading`` was called.
 
     Raises:
         Unavailable: Redis is away.
     """
     with _redis():
-        return bool(cache.add(_key(inspection.id, "read"), 1, _kept_s(inspection)))
+        return cache.get(_key(inspection.id, "read")) is not None
+
+
+def note_reading(inspection: Inspection) -> None:
+    """Note that the answers are read, and that this is audited.
+
+    Raises:
+        Unavailable: Redis is away.
+    """
+    with _redis():
+        cache.set(_key(inspection.id, "read"), 1, _kept_s(inspection))
 
 
 def _kept_s(inspection: Inspection) -> int:
