@@ -23,7 +23,7 @@ ROW_PX = 22
 SHARE_MIN = 0.002  # Narrower boxes are left out: a pixel or two.
 TABLE_ROWS = 20
 _AROUND = "var(--sunken)"  # Calls outside of the operators.
-_COLORS = ("var(--busy-back)", "var(--good-back)", "var(--warn-back)", "var(--idle-back)")
+_COLORS = ("var(--busy-back)", "var(--good-back)", "var(--warn-back)", "var(--accent-faint)")
 
 
 @dataclass(slots=True)
@@ -140,8 +140,9 @@ def figure(flames: Flames) -> Figure:
 
 
 def _colors(placed: Sequence[Placed]) -> Mapping[str, str]:
-    """A colour for each operator, in the order of their boxes."""
-    uids = dict.fromkeys(one.box.operator for one in placed if one.box.operator)
+    """A colour for each operator, in the order of their boxes, from the top and the left."""
+    ordered = sorted(placed, key=lambda one: (one.row, one.left))
+    uids = dict.fromkeys(one.box.operator for one in ordered if one.box.operator)
     return {"": _AROUND} | {uid: _COLORS[at % len(_COLORS)] for at, uid in enumerate(uids)}
 
 
