@@ -110,6 +110,8 @@ def ask(
         outbox.enqueue(job, commands, clock.now())
         if is_tap:
             record(actor, "job.tap", f"job/{job.pk}", after=_told(inspection))
+    if not is_tap:
+        store.share(inspection)
     return inspection
 
 

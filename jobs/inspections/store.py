@@ -62,8 +62,6 @@ def keep(inspection: Inspection) -> None:
     """
     with _redis():
         cache.set(_key(inspection.id), json.dumps(asdict(inspection)), _kept_s(inspection))
-        if inspection.kind == InspectionKind.STACKS:
-            cache.set(_same_key(inspection), inspection.id, SAME_WITHIN_S)
 
 
 def find(inspection_id: str) -> Inspection | None:
@@ -75,6 +73,16 @@ def find(inspection_id: str) -> Inspection | None:
     with _redis():
         text = cache.get(_key(inspection_id))
     return None if text is None else Inspection(**json.loads(text))
+
+
+def share(inspection: Inspection) -> None:
+    """Give the inspection to those who ask the same in the next moments.
+
+    Raises:
+        Unavailable: Redis is away.
+    """
+    with _redis():
+        cache.set(_same_key(inspection), inspection.id, SAME_WITHIN_S)
 
 
 def same(inspection: Inspection) -> Inspection | None:

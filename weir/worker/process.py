@@ -5,8 +5,9 @@ until there is work again. These are the data connections and the connection to 
 I/O thread serves them while a round lasts long (``weir.channels.io_thread``). Heartbeats carry the
 number of the loop's rounds: the job master detects a stalled loop, even one in a C call. Unless
 that call keeps the interpreter lock, the I/O thread also reports the stalled loop's stack
-(``stalls``). One more thread samples where a busy loop works (``call_samples``), and reports that
-no thread of the process ran for a while (``standstill``). SIGUSR1 writes the stacks of all threads
+(``stalls``). One more thread samples where a busy loop works (``call_samples``) and its whole stack
+(``inspection.stack_samples``), and reports that no thread of the process ran for a while
+(``standstill``). SIGUSR1 writes the stacks of all threads
 to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without

@@ -147,7 +147,7 @@ class Unfriendly:
 
     def __deepcopy__(self, memo: object) -> "Unfriendly":
         if self.where == "copy":
-            raise ValueError("no copies")
+            raise ValueError(self)  # Whose text raises in turn.
         return self
 
     def __repr__(self) -> str:
@@ -155,7 +155,8 @@ class Unfriendly:
 
 
 @pytest.mark.parametrize(
-    ("where", "said"), [("copy", "cannot be copied"), ("text", "cannot be shown")]
+    ("where", "said"),
+    [("copy", "cannot be copied: ValueError"), ("text", "cannot be shown: ValueError")],
 )
 def test_a_record_that_resists_fails_the_tap_and_not_the_job(where: str, said: str) -> None:
     harness = Harness()

@@ -119,7 +119,7 @@ class Taps:
         try:
             has_room = tap.take(batch, self._clock)
         except Exception as error:  # An object that cannot be copied: the job does not need to.
-            self._close(tap, cause=f"a record cannot be copied: {error!r:.200}")
+            self._close(tap, cause=f"a record cannot be copied: {_name(error)}")
             return
         if not has_room:
             self._close(tap)
@@ -136,7 +136,7 @@ class Taps:
             try:
                 records = shown(parts)
             except Exception as error:
-                self._report(tap.command, cause=f"a record cannot be shown: {error!r:.200}")
+                self._report(tap.command, cause=f"a record cannot be shown: {_name(error)}")
             else:
                 self._report(tap.command, records=records)
 
@@ -145,10 +145,14 @@ class Taps:
     def _report(
         self, command: InspectSubtask, *, cause: str = "", records: TappedRecords | None = None
     ) -> None:
-        masked = job_secrets.masker().text(cause)
         self._reporter.report(
-            Inspected(command.attempt, command.request_id, command.index, masked, records=records)
+            Inspected(command.attempt, command.request_id, command.index, cause, records=records)
         )
+
+
+def _name(error: Exception) -> str:
+    """The class of a record's own error, whose text may raise in turn."""
+    return type(error).__name__
 
 
 def _place_of(
