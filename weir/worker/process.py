@@ -7,8 +7,7 @@ number of the loop's rounds: the job master detects a stalled loop, even one in 
 that call keeps the interpreter lock, the I/O thread also reports the stalled loop's stack
 (``stalls``). One more thread samples where a busy loop works (``call_samples``) and its whole stack
 (``inspection.stack_samples``), and reports that no thread of the process ran for a while
-(``standstill``). SIGUSR1 writes the stacks of all threads
-to standard error (``stacks``).
+(``standstill``). SIGUSR1 writes the stacks of all threads to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
