@@ -19,7 +19,7 @@ from checkpoints.verdict.result import Cause
 from controlplane import schema_examples, schema_words
 from controlplane.base import problems
 from controlplane.base.converters import JobId
-from controlplane.base.views import OneView
+from controlplane.base.rest.views import OneView
 from weir.config import CheckpointingMode, RestartStrategyKind
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.inspection import InspectionKind

@@ -6,7 +6,7 @@ from typing import Any
 from django.db import connection
 
 from checkpoints.models import Checkpoint
-from controlplane.base.pagination import Page, bad_cursor
+from controlplane.base.rest.pagination import Page, bad_cursor
 
 # The names that `?ordering=` accepts, as columns of the query below.
 ORDERINGS = {

@@ -4,7 +4,7 @@ import django_filters
 from django.db.models import QuerySet
 
 from checkpoints.models import Savepoint
-from controlplane.base.filters import (
+from controlplane.base.rest.filters import (
     ChoicesFilter,
     LabelFilter,
     TrueOrFalseFilter,

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from checkpoints.catalog.savepoint_names import NOTE_LENGTH_MAX
 from checkpoints.operations.upgrades import RUN_WITHIN_S_MAX, RUN_WITHIN_S_MIN
-from controlplane.base.serializers import RequestSerializer
+from controlplane.base.rest.serializers import RequestSerializer
 from jobs.api.parameters import ParametersField
 from jobs.api.requests import (
     PipelineRequest,

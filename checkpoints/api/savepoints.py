@@ -15,7 +15,7 @@ from checkpoints.operations import savepoints
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
 from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.views import OneView, list_schema
 from jobs import services
 from jobs.api import serializers as job_shapes
 from jobs.api.common import (

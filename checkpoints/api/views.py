@@ -18,9 +18,9 @@ from checkpoints.operations import savepoints
 from checkpoints.verdict import queries
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
-from controlplane.base.pagination import CursorPagination, Ordering, Page
+from controlplane.base.rest.pagination import CursorPagination, Ordering, Page
 from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.views import OneView, list_schema
 from jobs import job_changes, services
 from jobs.api import views as job_views
 from jobs.api.common import (

@@ -13,10 +13,10 @@ from controlplane.accounts import services
 from controlplane.accounts.models import Role, Token, User
 from controlplane.accounts.permissions import account, role_of
 from controlplane.base.errors import existing
-from controlplane.base.filters import ChoicesFilter, TrueOrFalseFilter
+from controlplane.base.rest.filters import ChoicesFilter, TrueOrFalseFilter
 from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
-from controlplane.base.serializers import RequestSerializer
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.serializers import RequestSerializer
+from controlplane.base.rest.views import OneView, list_schema
 
 # Shapes -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.audit.models import AuditEntry
-from controlplane.base.filters import after, before
+from controlplane.base.rest.filters import after, before
 
 
 class AuditEntrySerializer(serializers.ModelSerializer):

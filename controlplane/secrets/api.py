@@ -10,8 +10,8 @@ from rest_framework.response import Response
 
 from controlplane.accounts.permissions import account
 from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
-from controlplane.base.serializers import TypedRequest
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.serializers import TypedRequest
+from controlplane.base.rest.views import OneView, list_schema
 from controlplane.secrets import services
 from controlplane.secrets.models import Secret
 

@@ -276,10 +276,10 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["controlplane.base.rest.parsers.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": [
-        "controlplane.base.filters.FilterBackend",
-        "controlplane.base.pagination.Ordering",
+        "controlplane.base.rest.filters.FilterBackend",
+        "controlplane.base.rest.pagination.Ordering",
     ],
-    "DEFAULT_PAGINATION_CLASS": "controlplane.base.pagination.CursorPagination",
+    "DEFAULT_PAGINATION_CLASS": "controlplane.base.rest.pagination.CursorPagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     # Anonymous requests are throttled where they are refused: in controlplane.base.problems.
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.base.limits.throttling.UserThrottle"],

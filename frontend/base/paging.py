@@ -15,7 +15,7 @@ from django_filters import FilterSet
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
-from controlplane.base.pagination import Cursor, CursorPagination
+from controlplane.base.rest.pagination import Cursor, CursorPagination
 
 _PLACE = ("cursor", "page_size", "ordering")
 

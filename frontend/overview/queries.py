@@ -35,7 +35,7 @@ from django.db.models.lookups import Exact, IsNull, LessThan
 from checkpoints.conditions import judge
 from checkpoints.models import Checkpoint
 from controlplane.base import clock
-from controlplane.base.filters import with_label
+from controlplane.base.rest.filters import with_label
 from frontend.base.up_time import ended_up_time
 from frontend.overview.filters import STATUSES, Group, Wanted
 from frontend.overview.sparkline import SHOWN, Point

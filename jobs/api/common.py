@@ -20,8 +20,8 @@ from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from controlplane.base.errors import existing
-from controlplane.base.serializers import EmptyRequest, RequestSerializer
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.serializers import EmptyRequest, RequestSerializer
+from controlplane.base.rest.views import OneView, list_schema
 from jobs import operations
 from jobs.api import serializers as shapes
 from jobs.api import with_file

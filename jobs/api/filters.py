@@ -5,7 +5,7 @@ from enum import StrEnum
 import django_filters
 from django.db.models import QuerySet
 
-from controlplane.base.filters import (
+from controlplane.base.rest.filters import (
     ChoicesFilter,
     LabelFilter,
     TrueOrFalseFilter,

@@ -12,8 +12,8 @@ from rest_framework.reverse import reverse
 
 from controlplane.accounts.models import Role
 from controlplane.accounts.permissions import account, role_of
-from controlplane.base.serializers import TypedRequest
-from controlplane.base.views import OneView
+from controlplane.base.rest.serializers import TypedRequest
+from controlplane.base.rest.views import OneView
 from jobs.api.common import JOB_ID, OfJob
 from jobs.inspections import flames, requests
 from jobs.inspections.requests import Result

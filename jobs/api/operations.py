@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.base.errors import existing
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.views import OneView, list_schema
 from jobs.api import filters
 from jobs.api import serializers as shapes
 from jobs.api.common import OPERATION_EXAMPLE, OfJob, job_list_schema

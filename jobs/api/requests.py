@@ -5,7 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from controlplane.base.serializers import RequestSerializer
+from controlplane.base.rest.serializers import RequestSerializer
 from jobs.api.parameters import ParametersField
 from jobs.api.serializers import RECOVERY_TARGET
 from jobs.models import RECOVERY_TARGET_S_MAX, RECOVERY_TARGET_S_MIN, PipelineKind

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from controlplane.accounts.models import Role
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import NotFound, existing
-from controlplane.base.views import OneView
+from controlplane.base.rest.views import OneView
 from jobs import chain_series, services
 from jobs.api import filters, requests
 from jobs.api import serializers as shapes

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from controlplane.accounts.permissions import account
 from controlplane.base.rest.parsers import JSONParser
-from controlplane.base.serializers import RequestSerializer
+from controlplane.base.rest.serializers import RequestSerializer
 from jobs import uploads
 from jobs.models import PipelineKind
 

@@ -501,7 +501,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_planted(
         "tests/database/api/test_pages.py",
-        "controlplane/base/pagination.py",
+        "controlplane/base/rest/pagination.py",
         ("if not 1 <= int(given) <= PAGE_SIZE_MAX:", "if not 1 <= int(given):"),
     ),
     *_planted(

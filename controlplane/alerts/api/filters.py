@@ -5,7 +5,7 @@ from django.db.models import QuerySet
 
 from controlplane.alerts.models import ALERT_STATES, RULE_KINDS, Silence
 from controlplane.base import clock
-from controlplane.base.filters import ChoicesFilter, TrueOrFalseFilter, after, before
+from controlplane.base.rest.filters import ChoicesFilter, TrueOrFalseFilter, after, before
 from controlplane.deliveries.models import NOTICE_SEVERITIES
 
 

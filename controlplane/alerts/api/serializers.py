@@ -17,7 +17,7 @@ from controlplane.alerts.models import (
     Silence,
 )
 from controlplane.base import clock
-from controlplane.base.serializers import TypedRequest
+from controlplane.base.rest.serializers import TypedRequest
 from controlplane.deliveries.models import NOTICE_SEVERITIES
 
 RULE_STATES = [(state, state) for state in ("active", "disabled", "set_aside")]

@@ -18,8 +18,8 @@ from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, Rule, Silence
 from controlplane.base.errors import existing
 from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
-from controlplane.base.serializers import EmptyRequest
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.serializers import EmptyRequest
+from controlplane.base.rest.views import OneView, list_schema
 
 RULE_EXAMPLE = {
     "name": "Slow checkpoints of flights",

@@ -1,1 +1,1 @@
-"""Parts that all views of the API share: parsing, checks of queries, versions of what changes."""
+"""Parts that all views of the API share: bodies, filters, pages of lists, versions of changes."""

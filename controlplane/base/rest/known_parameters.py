@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
 from controlplane.base.errors import Invalid
-from controlplane.base.pagination import Ordering
+from controlplane.base.rest.pagination import Ordering
 
 if TYPE_CHECKING:  # REST framework reads its settings, which name this module, on import.
     from rest_framework.views import APIView

@@ -2,7 +2,7 @@
 
 import django_filters
 
-from controlplane.base.filters import ChoicesFilter, after, before
+from controlplane.base.rest.filters import ChoicesFilter, after, before
 from controlplane.deliveries.models import DELIVERY_STATUSES, NOTICE_SEVERITIES
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from controlplane.base.serializers import RequestSerializer
+from controlplane.base.rest.serializers import RequestSerializer
 from controlplane.deliveries import endpoints, shown
 from controlplane.deliveries.machine import DeliveryStatus
 from controlplane.deliveries.models import (

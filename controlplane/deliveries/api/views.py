@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import existing
 from controlplane.base.rest.preconditions import ETAG, IF_MATCH, Versioned
-from controlplane.base.serializers import EmptyRequest
-from controlplane.base.views import OneView, list_schema
+from controlplane.base.rest.serializers import EmptyRequest
+from controlplane.base.rest.views import OneView, list_schema
 from controlplane.deliveries import endpoints, redelivery
 from controlplane.deliveries.api import serializers as shapes
 from controlplane.deliveries.api.filters import DeliveryFilter

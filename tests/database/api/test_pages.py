@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from controlplane.base.pagination import PAGE_SIZE, PAGE_SIZE_MAX, Cursor
+from controlplane.base.rest.pagination import PAGE_SIZE, PAGE_SIZE_MAX, Cursor
 from jobs.models import Job
 from tests import factories
 from tests.database.api.conftest import API

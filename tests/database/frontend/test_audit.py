@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from controlplane.accounts.models import Role
 from controlplane.audit.models import record
 from controlplane.base import clock
-from controlplane.base.pagination import PAGE_SIZE
+from controlplane.base.rest.pagination import PAGE_SIZE
 from frontend.about import audit_changes
 from frontend.about.audit_changes import Change
 from frontend.about.audit_log import ACTIONS

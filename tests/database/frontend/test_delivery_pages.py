@@ -7,7 +7,7 @@ from django.test import Client
 
 from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
-from controlplane.base.pagination import PAGE_SIZE
+from controlplane.base.rest.pagination import PAGE_SIZE
 from controlplane.deliveries.models import Delivery
 from tests import factories
 from tests.database.frontend.reading import words
