@@ -12,9 +12,10 @@ round the baton lies free.
 The I/O thread is the loop's *stand-in*. It looks now and then whether the loop has visited since it
 last looked. Where it has not, and the baton is free, the loop is in a long call: the stand-in takes
 the baton and serves until the loop comes back for it. So heartbeats, commands, reads and writes go
-on while user code runs, after two looks, which is twice ``LOOK_MAX_S`` at most. A loop that is
-quick, or asleep with the baton, makes the looks rare; none takes a lock that the loop waits for. In
-a process without a loop, before it attends and after it left, the stand-in serves alone.
+on while user code runs, after two looks: at most twice ``LOOK_MAX_S``, or where the loop had slept
+before, that and ``LOOK_ASLEEP_S``. A loop that is quick makes the looks rare, and one that sleeps
+with the baton rarer still; none takes a lock that the loop waits for. In a process without a loop,
+before it attends and after it left, the stand-in serves alone.
 
 No thread waits for the baton but a loop that comes back, and that only until the stand-in has
 finished what it is at; so no endpoint, call or periodic function may block. Other threads hand work
@@ -40,6 +41,7 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 # The stand-in's looks: so long after the loop was last seen away, and then each twice as long.
 LOOK_MIN_S, LOOK_MAX_S = 0.005, 0.05
+LOOK_ASLEEP_S = 0.2  # While the loop sleeps: a look wakes a processor that may have no other work.
 # A busy loop looks at the sockets this often: a look costs some microseconds, and a barrier that
 # comes in between waits for it.
 VISIT_INTERVAL_S = 0.0005
@@ -105,6 +107,11 @@ class IoThread:
         """Wake the server, so that it runs the calls handed over."""
         if self._calls and self._sleeps:
             self._rouse()
+
+    @property
+    def is_loop_asleep(self) -> bool:
+        """Whether the loop sleeps now; a thread that watches it has no need to look often."""
+        return self._loop_sleeps
 
     def wake_loop(self) -> None:
         """End the loop's ``wait``, after it was given work; callable from a signal handler."""
@@ -229,7 +236,7 @@ class IoThread:
         pause_s, visits = LOOK_MIN_S, -1
         while not self._stopping:
             if self._has_loop:
-                self._pause(pause_s)
+                self._pause(LOOK_ASLEEP_S if self._loop_sleeps else pause_s)
                 came, visits = visits != self._visits, self._visits
                 if came or not self._baton.acquire(blocking=False):
                     pause_s = min(2 * pause_s, LOOK_MAX_S)

@@ -110,13 +110,13 @@ class TcpTransport:
         self.corked = False
         self._unflushed: list[_Link] = []  # Those of this round.
         self._openings: set[_Opening] = set()
+        self._awaits_openings = False  # A timer runs for the earliest of them.
         self._flushed = threading.Event()
         self._leaving = False
         self.buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._listener = _Listener(self, host)
         self.address = self._listener.address
         io.call(lambda: io.add(self._listener))
-        io.call(lambda: io.every(1.0, self._close_late_openings))
 
     # On the loop.
 
@@ -229,6 +229,7 @@ class TcpTransport:
         opening = _Opening(self, sock, self._security.session(role), link)
         self._openings.add(opening)
         self._io.add(opening)
+        self._await_openings()
 
     def refresh(self, endpoint: "_Link | _Opening") -> None:
         """Update whether the endpoint is watched for writing."""
@@ -276,10 +277,19 @@ class TcpTransport:
         self._io.remove(opening)
         opening.socket.close()
 
+    def _await_openings(self) -> None:
+        """See to it that the earliest opening ends in time; without one there is no timer."""
+        if self._openings and not self._awaits_openings:
+            self._awaits_openings = True
+            earliest = min(opening.deadline for opening in self._openings)
+            self._io.after(earliest - time.monotonic(), self._close_late_openings)
+
     def _close_late_openings(self) -> None:
+        self._awaits_openings = False
         now = time.monotonic()
-        for opening in [o for o in self._openings if o.deadline < now]:
+        for opening in [o for o in self._openings if o.deadline <= now]:
             self.on_refused(opening, f"no authentication in {AUTHENTICATION_TIMEOUT_S:.0f} s")
+        self._await_openings()
 
     def on_link_ended(self, link: "_Link", cause: str) -> None:
         """A connection ended; an empty cause means that the peer left in good order."""

@@ -44,6 +44,12 @@ class BarrierOptions:
     alignment_timeout_ms: DelayMs | None = None
     target: Word | None = None  # Savepoints: the directory that state is written to.
 
+    @property
+    def pauses(self) -> bool:
+        """Whether a running subtask pauses behind its barrier until the checkpoint is settled."""
+        is_stop = self.kind is CheckpointKind.STOP_SUSPEND
+        return is_stop or self.alignment is Alignment.STOP_THE_WORLD
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:

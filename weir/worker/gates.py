@@ -99,6 +99,11 @@ class InputGates:
         return self._live == 0
 
     @property
+    def has_ready(self) -> bool:
+        """Whether an element can be taken now."""
+        return bool(self._turn or self._backlog)
+
+    @property
     def has_backlog(self) -> bool:
         """Whether restored records are left, which come before all that is delivered."""
         return bool(self._backlog)

@@ -79,6 +79,11 @@ class InFlight:
         self._open: _Open | None = None
         self._left_ms = 0.0  # From the trigger until the newest barrier left.
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the newest snapshot is not complete yet."""
+        return self._open is not None
+
     # The barrier leaves.
 
     def forward(self, barrier: CheckpointBarrier) -> list[tuple[ChannelPart, int]]:

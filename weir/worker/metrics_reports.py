@@ -48,17 +48,20 @@ class MetricsReports:
         self._changed_ns: dict[SubtaskId, int] = {}
         self._reported_ns: dict[SubtaskId, int] = {}
 
+    def is_due(self, chain: SubtaskId, now_ns: int) -> bool:
+        """Whether a subtask is reported now though nothing of it has changed."""
+        rests = now_ns - self._changed_ns.get(chain, now_ns) > SETTLING_NS
+        return not rests or now_ns - self._reported_ns[chain] >= RESTING_INTERVAL_NS
+
     def offer(self, metrics: SubtaskMetrics, now_ns: int) -> None:
         """Report a subtask's counters, unless it rests and was reported not long ago."""
         chain, work = metrics.chain, _work(metrics)
         if self._work.get(chain) != work:
             self._work[chain] = work
             self._changed_ns[chain] = now_ns
-        rests = now_ns - self._changed_ns[chain] > SETTLING_NS
-        if rests and now_ns - self._reported_ns[chain] < RESTING_INTERVAL_NS:
-            return
-        self._reported_ns[chain] = now_ns
-        self._reporter.report(metrics)
+        if self.is_due(chain, now_ns):
+            self._reported_ns[chain] = now_ns
+            self._reporter.report(metrics)
 
 
 def _work(metrics: SubtaskMetrics) -> tuple[object, ...]:

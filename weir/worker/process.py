@@ -81,7 +81,7 @@ from weir.worker.ports import (
     Transport,
 )
 from weir.worker.stacks import StackDumps, write_stderr
-from weir.worker.stalls import LOOK_INTERVAL_S, StallWatch
+from weir.worker.stalls import StallWatch
 from weir.worker.standstill import Standstills, StandstillWatch
 from weir.worker.template import RunWorker
 
@@ -94,7 +94,8 @@ FLUSH_TIMEOUT_S = 1.0
 # Reports that follow another one so soon are written together: a checkpoint has one from each
 # subtask, and each write wakes the job master.
 REPORTS_INTERVAL_S = 0.005
-WATCH_INTERVAL_S = 0.05  # On average.
+WATCH_INTERVAL_S = 0.05  # On average, while the loop is at work.
+WATCH_ASLEEP_S = 0.2  # The same while it sleeps.
 _WITH_TEXTS = (SubtaskChanged, SubtaskStalled, Declined)
 
 
@@ -321,17 +322,17 @@ class WorkerProcess:
             name="weir-watch",
             daemon=True,
         ).start()
-        self._stalls = StallWatch(
-            self._worker,
-            threading.get_ident(),
-            run.attempt,
-            clock=clock,
-            reporter=self._master,
-        )
 
     def _watch(self, samples: CallSamples, loop_thread: int, chain: SubtaskId) -> None:
         """Look at the loop now and then as long as the process lives, on a thread of its own."""
         name_thread("weir-watch")
+        stalls = StallWatch(
+            self._worker,
+            loop_thread,
+            self._run_command.attempt,
+            clock=self._clock,
+            reporter=self._master,
+        )
         standstill = StandstillWatch(
             self._worker,
             loop_thread,
@@ -343,8 +344,10 @@ class WorkerProcess:
         )
         stacks = StackSamples(self._clock)
         while True:
-            time.sleep(random.uniform(0.5, 1.5) * WATCH_INTERVAL_S)
+            interval_s = WATCH_ASLEEP_S if self._io.is_loop_asleep else WATCH_INTERVAL_S
+            time.sleep(random.uniform(0.5, 1.5) * interval_s)
             standstill.look()
+            stalls.look()
             samples.look(self._worker, loop_thread)
             stacks.look(self._worker, loop_thread)
             while not self._asked.empty():
@@ -367,7 +370,6 @@ class WorkerProcess:
         )
         self._io.call(partial(name_thread, "weir-io"))
         self._io.call(lambda: self._io.every(self._heartbeat_s, self._send_heartbeat))
-        self._io.call(lambda: self._io.every(LOOK_INTERVAL_S, self._stalls.look))
         self._io.start()
         self._master.report(
             WorkerReady(run.attempt, run.slot_index, os.getpid(), self._transport.address)
@@ -392,7 +394,7 @@ class WorkerProcess:
             pause_s = worker.run_once()
             self._rounds += 1
             self._transport.end_round()
-            if pause_s == 0:
+            if pause_s == 0 or inbox:
                 io.visit()
             else:
                 io.wait(sleep_max_s if pause_s is None else min(pause_s, sleep_max_s))

@@ -23,7 +23,6 @@ from weir.worker.stacks import frames_of
 
 STALLED_NS = 1_000_000_000  # A slice is a few milliseconds of work.
 AGAIN_NS = 1_000_000_000
-LOOK_INTERVAL_S = 0.25
 WAITING_NS = 500_000_000  # A thread is judged over no less.
 WAITING_SHARE = 0.05  # A thread that uses less of a processor waits.
 

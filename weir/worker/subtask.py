@@ -62,8 +62,6 @@ from weir.protocol.alignment import (
 from weir.protocol.elements import (
     MAX_WATERMARK_MS,
     MIN_WATERMARK_MS,
-    Alignment,
-    BarrierOptions,
     CancelCheckpoint,
     CheckpointBarrier,
     CheckpointKind,
@@ -173,7 +171,7 @@ class Subtask:
         self.busy_ns = 0
         self.back_pressured_ns = 0
         self.of_slot = SlotFigures()  # As last measured by the worker.
-        self._held_since_ns: int | None = None
+        self.held_since_ns: int | None = None  # By back pressure.
 
     @property
     def operators(self) -> Sequence[ChainedOperator]:
@@ -246,6 +244,17 @@ class Subtask:
         return self._poll_inputs(is_brief)
 
     @property
+    def waits(self) -> bool:
+        """Whether a step would do nothing before an element, credit, a command or a timer comes.
+
+        False as well where only a step can tell.
+        """
+        return not (
+            self._source or self.inputs.has_ready or self._input_done or self._in_flight.is_open
+            or self._is_held or (self._pending_slices and self._has_pending)
+        )  # fmt: skip
+
+    @property
     def _has_pending(self) -> bool:
         return any([one.has_pending for one, _ in self._pending_slices])  # noqa: C419 - cheaper
 
@@ -266,7 +275,8 @@ class Subtask:
 
     def next_timer_ms(self) -> int | None:
         """The time of the next due timer, by ``Clock.now_ms``; None where there is none."""
-        if self.status is not SubtaskStatus.RUNNING:
+        has_any = self._timed or self._keyed_states or self.alignment_clock.has_timers
+        if not has_any or self.status is not SubtaskStatus.RUNNING:
             return None
         dues = [self.alignment_clock.next_timeout_ms()]
         dues += [state.sweep_due_ms() for state in self._keyed_states]
@@ -526,17 +536,14 @@ class Subtask:
         waiting = self._in_flight.gates_waiting(barrier) if is_running else []
         frozen = [
             OperatorFreeze(
-                chained.subtask,
-                [
-                    *chained.state.freeze(checkpoint_id),
-                    *chained.operator.snapshot(checkpoint_id),
-                ],
+                one.subtask,
+                [*one.state.freeze(checkpoint_id), *one.operator.snapshot(checkpoint_id)],
             )
-            for chained in self._operators
+            for one in self._operators
         ]
         self._snapshot_id = checkpoint_id
         self._triggers = {c: b for c, b in self._triggers.items() if c > checkpoint_id}
-        if is_running and _pauses(barrier.options):
+        if is_running and barrier.options.pauses:
             self._suspended_by = checkpoint_id
         records, watermark_ms = self.records_in, self._reached_watermark_ms
         if unaligned:  # Its alignment lasts until the last barrier.
@@ -568,14 +575,14 @@ class Subtask:
 
     def hold(self, now_ns: int) -> None:
         """Back pressure holds the subtask from now on, unless it does already."""
-        if self._held_since_ns is None:
-            self._held_since_ns = now_ns
+        if self.held_since_ns is None:
+            self.held_since_ns = now_ns
 
     def release(self, now_ns: int) -> None:
         """Back pressure does not hold the subtask (any more)."""
-        if self._held_since_ns is not None:
-            self.back_pressured_ns += now_ns - self._held_since_ns
-            self._held_since_ns = None
+        if self.held_since_ns is not None:
+            self.back_pressured_ns += now_ns - self.held_since_ns
+            self.held_since_ns = None
 
     def start(self, details: dict[str, object]) -> None:
         """State is restored: begin to take input."""
@@ -607,8 +614,8 @@ class Subtask:
     def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
         """The subtask's counters for the ``elapsed_ns`` since the attempt began."""
         held_ns = self.back_pressured_ns
-        if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
-            held_ns += now_ns - self._held_since_ns
+        if self.held_since_ns is not None:  # It may last; its time is not idle until it ends.
+            held_ns += now_ns - self.held_since_ns
         idle_ns = max(0, elapsed_ns - self.busy_ns - held_ns)  # Rounded once: it never shrinks.
         return SubtaskMetrics(
             attempt=self._attempt,
@@ -646,9 +653,3 @@ class Subtask:
             except Exception as error:
                 on_error(error)
             chained.state.close()
-
-
-def _pauses(options: BarrierOptions) -> bool:
-    """Whether a running subtask pauses behind its barrier until the checkpoint is settled."""
-    is_stop = options.kind is CheckpointKind.STOP_SUSPEND
-    return is_stop or options.alignment is Alignment.STOP_THE_WORLD

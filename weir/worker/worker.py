@@ -104,6 +104,7 @@ class Worker:
         self._ready = ReadyQueue()
         self._brief = BriefSlices(clock)
         self._aligning: dict[Subtask, None] = {}  # Those whose alignment is to be reported.
+        self._touched: set[Subtask] = set()  # Those whose counters may have grown since the report.
         self._early: list[InboxItem] = []  # From peers that were deployed before this worker.
         self._deployed = False
         self._failed = False
@@ -214,7 +215,9 @@ class Worker:
         now_ms = self._clock.now_ms()
         self._ready.wake(now_ms)
         is_brief = self._brief.are_due(now_ms)
-        for subtask in self._ready.take():
+        taken = self._ready.take()
+        self._touched.update(taken)
+        for subtask in taken:
             started = self._clock.monotonic_ns()
             self.calling_since_ns = started
             self.calling = subtask.chain
@@ -233,7 +236,7 @@ class Worker:
             if progress is Progress.WORKED:
                 subtask.busy_ns += self._clock.monotonic_ns() - started
                 self._note_alignment(subtask)
-                self._ready.add(subtask)
+                self._queue(subtask)
             else:
                 self._ready.wait(subtask, subtask.next_timer_ms())
         self.calling = None
@@ -273,8 +276,10 @@ class Worker:
                 self._sampled_calls(),
             )
             for subtask in self.subtasks:
-                subtask.of_slot = figures
-                self._metrics.offer(subtask.metrics(now_ns, elapsed_ns), now_ns)
+                if subtask in self._touched or self._metrics.is_due(subtask.chain, now_ns):
+                    subtask.of_slot = figures
+                    self._metrics.offer(subtask.metrics(now_ns, elapsed_ns), now_ns)
+            self._touched = {s for s in self._touched if s.held_since_ns is not None}
 
     def _enter(self, chain: SubtaskId) -> None:
         self.calling_since_ns = self._clock.monotonic_ns()
@@ -296,9 +301,17 @@ class Worker:
                 self._fail(subtask.chain, error)
                 return
             subtask.busy_ns += self._clock.monotonic_ns() - started
-            self._ready.add(subtask)
+            self._touched.add(subtask)
+            self._queue(subtask)
             self._note_alignment(subtask)
         self.calling = None
+
+    def _queue(self, subtask: Subtask) -> None:
+        """Let a subtask that did something do its next step, or wait where that is known."""
+        if subtask.waits:
+            self._ready.wait(subtask, subtask.next_timer_ms())
+        else:
+            self._ready.add(subtask)
 
     def _note_alignment(self, subtask: Subtask) -> None:
         if subtask.alignment_clock.progress_due_ns is not None:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.waiting import wait_until
-from weir.channels.io_thread import LOOK_MAX_S, IoThread
+from weir.channels import io_thread
+from weir.channels.io_thread import LOOK_ASLEEP_S, LOOK_MAX_S, LOOK_MIN_S, IoThread
 
 DEADLINE_S = 10.0
 LONG_S = 60.0  # Of a sleep that is to be ended.
@@ -291,8 +292,11 @@ def test_a_loop_that_comes_back_as_its_stand_in_falls_asleep_gets_the_baton() ->
         loop.end()
 
 
-def test_many_absences_under_traffic_lose_nothing(loop: Loop, endpoint: Bytes) -> None:
+def test_many_absences_under_traffic_lose_nothing(
+    loop: Loop, endpoint: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both threads serve in turn, never at once (the fixture's last assertion)."""
+    monkeypatch.setattr(io_thread, "LOOK_ASLEEP_S", LOOK_MIN_S)  # Brief absences are seen as well.
     sent = 0
     for pause_s in [0.0, 0.001, 0.004, 0.012, 0.03, 0.07] * 8:
         loop.do(lambda pause_s=pause_s: time.sleep(pause_s))  # type: ignore[misc]
@@ -327,6 +331,21 @@ def test_a_quick_loop_keeps_its_stand_in_from_the_sockets(loop: Loop) -> None:
         wait_until(lambda: looks.count(LOOK_MAX_S) >= 5, "looks are rare")
     finally:
         done.set()
+
+
+def test_a_stand_in_hardly_looks_at_a_loop_that_sleeps(loop: Loop) -> None:
+    """Each look wakes a processor, of an idle job as well."""
+    looks: list[float] = []
+    pause = loop.io._pause
+
+    def noted(seconds: float) -> None:
+        looks.append(seconds)
+        pause(seconds)
+
+    asleep(loop)
+    loop.io._pause = noted  # type: ignore[method-assign]
+    wait_until(lambda: len(looks) >= 2, "it looks")
+    assert looks[:2] == [LOOK_ASLEEP_S] * 2
 
 
 def test_a_signals_handler_wakes_a_sleeping_loop() -> None:

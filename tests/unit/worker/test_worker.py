@@ -289,7 +289,10 @@ def test_a_subtask_without_work_is_not_stepped(monkeypatch: pytest.MonkeyPatch) 
     assert stepped == ["source-0"] * 10
     harness.worker.handle(ElementArrived(CHANNEL, records("a")))
     harness.worker.run_once()
-    assert stepped[10:] == ["source-0", "sink-0"]
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
+    harness.worker.run_once()
+    assert stepped[10:] == ["source-0", "sink-0", "source-0"]
+    assert harness.sink.calls == [("completed", 1)]
 
 
 def test_metrics_come_at_intervals_however_idle_it_is() -> None:
@@ -299,6 +302,20 @@ def test_metrics_come_at_intervals_however_idle_it_is() -> None:
     harness.clock.ms += INTERVAL_NS // 1_000_000
     harness.run()
     assert len([r for r in harness.reports if isinstance(r, SubtaskMetrics)]) == 2
+
+
+def test_metrics_of_a_subtask_that_is_held_go_on_where_one_that_rests_is_reported_rarely() -> None:
+    """Though neither is stepped any more."""
+    harness = WorkerHarness(records=3, credit_bytes=1)
+    harness.deploy()
+    harness.run()
+    for _ in range(20):
+        harness.clock.ms += INTERVAL_NS // 1_000_000
+        assert harness.run() is None
+    metrics = [r for r in harness.reports if isinstance(r, SubtaskMetrics)]
+    held = [r.back_pressured_ms for r in metrics if r.chain == subtask("source-0")]
+    assert len(set(held)) == len(held) == 20
+    assert sum(r.chain == subtask("sink-0") for r in metrics) < 10
 
 
 class Slow(Passing):
