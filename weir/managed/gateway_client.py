@@ -66,7 +66,6 @@ RETRY_MIN_S, RETRY_MAX_S = 0.1, 2.0
 POST_TIMEOUT_S = 15.0
 TRY_MAX_S = CONNECT_TIMEOUT_S + POST_TIMEOUT_S + RETRY_MAX_S  # From one try to the next.
 POLL_WAIT_S = 25  # The control plane allows 30.
-POLL_TIMEOUT_S = POLL_WAIT_S + 10.0
 # How long the control plane may answer 401, 403 or 404, as while a proxy in front is being set up
 # or a database is being restored. After that no retry repairs it.
 UNKNOWN_MAX_S = 60.0
@@ -306,7 +305,6 @@ class Gateway:
     def _deliver(self, batch: "_Batch") -> None:
         """Send a batch until it is acknowledged, or the gateway has ended."""
         retry = _Retry()
-        unknown_since: float | None = None
         self._trying_since = time.monotonic()
         has_warned = False
         while not self._has_ended:
@@ -323,20 +321,10 @@ class Gateway:
                     return
                 case Verdict.DONE:
                     continue  # Send the rest of the batch.
-                case Verdict.FENCED:
-                    self._fence(answer)
-                case Verdict.REFUSED:
-                    self._refuse(answer)
-                case Verdict.UNKNOWN:
-                    unknown_since = unknown_since or time.monotonic()
-                    if time.monotonic() - unknown_since >= self._unknown_max_s:
-                        self._refuse(answer)
-                case Verdict.AGAIN:
-                    unknown_since = None
                 case Verdict.BUSY:
-                    unknown_since = None
                     self._answered_busy = time.monotonic()
                     logger.debug("the control plane is busy: %s", answer)
+            self._heed(verdict, answer, retry)
             if self.is_away and not has_warned:
                 has_warned = True
                 logger.warning("the control plane is away, and the job goes on: %s", answer)
@@ -393,6 +381,14 @@ class Gateway:
         self._acknowledged = up_to
         return has_moved
 
+    def _heed(self, verdict: Verdict, answer: str, retry: "_Retry") -> None:
+        """End where the answer fences or refuses this driver, or where it stays unknown for long."""
+        unknown_s = retry.unknown_s(verdict)
+        if verdict is Verdict.FENCED:
+            self._fence(answer)
+        elif verdict is Verdict.REFUSED or unknown_s >= self._unknown_max_s:
+            self._refuse(answer)
+
     # Polling.
 
     def _poll_commands(self) -> None:
@@ -403,30 +399,16 @@ class Gateway:
 
     def _poll(self) -> None:
         retry = _Retry()
-        unknown_since: float | None = None
         while not (self._has_ended or self._is_closing):
             asked = time.monotonic()
             path = f"{self._address.path}/commands?after={self._taken}&wait={self._poll_wait_s}"
             verdict, answer = self._poll_line.ask("GET", path, self._poll_wait_s + 10.0)
-            match verdict:
-                case Verdict.DONE:
-                    unknown_since = None
-                    took = self._take(answer)
-                    if took or time.monotonic() - asked > RETRY_MIN_S:
-                        retry = _Retry()
-                        continue
-                case Verdict.FENCED:
-                    self._fence(answer)
-                case Verdict.REFUSED:
-                    self._refuse(answer)
-                case Verdict.UNKNOWN:
-                    unknown_since = unknown_since or time.monotonic()
-                    if time.monotonic() - unknown_since >= self._unknown_max_s:
-                        self._refuse(answer)
-                case Verdict.AGAIN:
-                    unknown_since = None
-                case Verdict.BUSY:
-                    unknown_since = None
+            if verdict is Verdict.DONE:
+                took = self._take(answer)
+                if took or time.monotonic() - asked > RETRY_MIN_S:
+                    retry = _Retry()
+                    continue
+            self._heed(verdict, answer, retry)
             is_busy = verdict is Verdict.BUSY
             self._pause(self._poll_line.busy_s if is_busy else retry.next_s())
 
@@ -504,6 +486,13 @@ class _Retry:
 
     def __init__(self) -> None:
         self._next_s = RETRY_MIN_S
+        self._unknown_since: float | None = None
+
+    def unknown_s(self, verdict: Verdict) -> float:
+        """Seconds for which each answer was that the driver is not known; below 0: this is not."""
+        now = time.monotonic()
+        self._unknown_since = (self._unknown_since or now) if verdict is Verdict.UNKNOWN else None
+        return -1.0 if self._unknown_since is None else now - self._unknown_since
 
     def next_s(self) -> float:
         """The pause before the next try, in seconds."""
