@@ -131,21 +131,6 @@ def withdrawn_files(root: Path, job_id: JobId) -> Iterator[WithdrawnFile]:
                 yield WithdrawnFile(path, AttemptNumber(int(attempt.name)), name)
 
 
-def delete_withdrawn(directory: str, job_id: JobId, checkpoint_ids: Collection[int]) -> int:
-    """Delete the withdrawn files of these checkpoints; returns how many were deleted.
-
-    A file bears the id of the checkpoint whose barrier closed it, which may have been aborted: then
-    the next completed one covers it. So a caller that discards a branch names all ids from the
-    first one after the branch's base, and none that a retained checkpoint or savepoint builds on.
-
-    Raises:
-        OSError: A file cannot be deleted. A repeated call deletes the rest.
-    """
-    root = Path(directory)
-    files = [f for f in withdrawn_files(root, job_id) if f.name.checkpoint_id in checkpoint_ids]
-    return _delete(root, job_id, files)
-
-
 def delete_unneeded(
     store: CheckpointStore, job_id: JobId, directories: Collection[str], up_to: CheckpointId
 ) -> None:

@@ -14,7 +14,7 @@ from weir.errors import CorruptStateError, StorageError, UserError
 from weir.fault_points import Fault, arm
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.operators.sinks.parquet_sink import ParquetSinkOperator
-from weir.output.output_files import delete_withdrawn
+from weir.output import output_files
 from weir.protocol.lineage import AttemptBase, Lineage, Span, lineage_of
 
 
@@ -285,31 +285,17 @@ class TestSavepoints:
         assert committed(tmp_path) == [1]
 
 
-class TestDeleting:
-    def test_goes_by_job_and_checkpoint(self, tmp_path: Path) -> None:
-        first, *_ = write(tmp_path, 1, 2, 3)
-        back_to(tmp_path, first, line((1, 1, 1)))
-        assert delete_withdrawn(str(tmp_path), JobId("other"), [2, 3]) == 0
-        assert delete_withdrawn(str(tmp_path), JobId("job"), {2}) == 1
-        assert withdrawn(tmp_path) == ["job/1/part-op-0-3-0.parquet"]
-        assert delete_withdrawn(str(tmp_path), JobId("job"), range(2, 10)) == 1
-        assert not (tmp_path / "_withdrawn").exists()
-        assert committed(tmp_path) == [1]
-
-    def test_goes_through_no_link(self, tmp_path: Path) -> None:
-        """User code writes the directory; the control plane deletes in it with more rights."""
-        root, outside = tmp_path / "output", tmp_path / "outside"
-        first, *_ = write(root, 1, 2)
-        back_to(root, first, line((1, 1, 1)))
-        (root / "_withdrawn" / "job" / "1").rename(outside)
-        (root / "_withdrawn" / "job" / "1").symlink_to(outside)
-        (file,) = outside.iterdir()
-        with pytest.raises(OSError, match="symbolic link"):
-            delete_withdrawn(str(root), JobId("job"), {2})
-        assert file.exists()
-
-    def test_where_nothing_is_there_is_nothing_to_do(self, tmp_path: Path) -> None:
-        assert delete_withdrawn(str(tmp_path / "nowhere"), JobId("job"), [1]) == 0
+def test_deletion_goes_through_no_link(tmp_path: Path) -> None:
+    """User code writes the directory; the control plane deletes in it with more rights."""
+    root, outside = tmp_path / "output", tmp_path / "outside"
+    first, *_ = write(root, 1, 2)
+    back_to(root, first, line((1, 1, 1)))
+    (root / "_withdrawn" / "job" / "1").rename(outside)
+    (root / "_withdrawn" / "job" / "1").symlink_to(outside)
+    (file,) = outside.iterdir()
+    with pytest.raises(OSError, match="symbolic link"):
+        output_files._delete(root, JobId("job"), output_files.withdrawn_files(root, JobId("job")))
+    assert file.exists()
 
 
 def test_a_file_that_vanishes_meanwhile_is_said(
