@@ -38,8 +38,7 @@ from weir.datastream.functions import (
 )
 from weir.datastream.keyed_stream import KeyedStream
 from weir.datastream.output_tag import OutputTag
-from weir.datastream.sink import DataStreamSink
-from weir.datastream.stream import DataStream
+from weir.datastream.stream import DataStream, DataStreamSink
 from weir.datastream.window import (
     TimeWindow,
     TumblingEventTimeWindows,

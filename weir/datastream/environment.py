@@ -29,7 +29,6 @@ from weir.datastream.checks.inputs import check_source, elements_of
 from weir.datastream.checks.remarks import remarks
 from weir.datastream.checks.uncaught import fold_tracebacks
 from weir.datastream.closeable_iterator import CloseableIterator
-from weir.datastream.column_use import timed_use
 from weir.datastream.execution import ExecutionOptions, JobExecutionResult
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.execution_mode import RuntimeExecutionMode
@@ -42,6 +41,7 @@ from weir.datastream.transformation import (
     Transformation,
     build_graph,
     leading_to,
+    timed_use,
 )
 from weir.errors import ConfigError, GraphError
 from weir.graph.logical import Edge, JobGraph, Operator

@@ -11,14 +11,15 @@ from weir.datastream.checks.arguments import (
     check_function,
     check_kind,
 )
-from weir.datastream.column_use import ColumnUse, aggregate_use
 from weir.datastream.keys import KeyArgument, Selector
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import (
     Always,
+    ColumnUse,
     End,
     OperatorFactory,
     Transformation,
+    aggregate_use,
 )
 from weir.datastream.windowed_stream import WindowedStream
 from weir.errors import GraphError

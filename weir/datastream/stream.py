@@ -33,17 +33,17 @@ from weir.datastream.checks.inputs import (
     check_strategy,
     check_stream,
 )
-from weir.datastream.column_use import ColumnUse, timed_use
 from weir.datastream.html import stream_html
 from weir.datastream.keys import KeyArgument, row_partitioner, selector_of
-from weir.datastream.sink import DataStreamSink
 from weir.datastream.transformation import (
     Always,
+    ColumnUse,
     End,
     OperatorFactory,
     Transformation,
     caller_location,
     common_type,
+    timed_use,
 )
 from weir.errors import GraphError
 from weir.graph.logical import Chaining, Partitioning
@@ -482,3 +482,36 @@ class DataStream(MissingNames):
             files=sink.commits_to if isinstance(sink, Sink) else None,
         )
         return DataStreamSink(self._environment.add(made))
+
+
+class DataStreamSink(MissingNames):
+    """A sink at the end of a stream, to be named and tuned."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        self._transformation = transformation
+
+    def __repr__(self) -> str:
+        return f"<DataStreamSink {self._transformation.label}>"
+
+    def name(self, name: str) -> Self:
+        """Name the sink, for display only."""
+        check_text(name, "name")
+        self._transformation.name = name
+        return self
+
+    def uid(self, uid: str) -> Self:
+        """Set the sink's id, under which a restore finds its state."""
+        check_text(uid, "uid")
+        self._transformation.uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Give the sink a parallelism of its own, at least 1."""
+        check_parallelism(parallelism, "set_parallelism")
+        self._transformation.parallelism = parallelism
+        return self
+
+    def disable_chaining(self) -> Self:
+        """Give the sink subtasks of its own, not chained with its input."""
+        self._transformation.chaining = Chaining.NEVER
+        return self

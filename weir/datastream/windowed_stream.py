@@ -9,7 +9,7 @@ from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length
 from weir.datastream.checks.arguments import check_function, check_kind, check_tag
-from weir.datastream.column_use import aggregate_use
+from weir.datastream.transformation import aggregate_use
 from weir.errors import GraphError
 from weir.operators.aggregates import parse_aggregates
 from weir.operators.functions import (

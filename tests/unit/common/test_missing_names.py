@@ -24,8 +24,7 @@ from weir.datastream.checkpoint_config import CheckpointConfig
 from weir.datastream.execution_config import ExecutionConfig
 from weir.datastream.functions import RuntimeContext
 from weir.datastream.keyed_stream import KeyedStream
-from weir.datastream.sink import DataStreamSink
-from weir.datastream.stream import DataStream
+from weir.datastream.stream import DataStream, DataStreamSink
 from weir.datastream.windowed_stream import WindowedStream
 from weir.errors import UserError
 
