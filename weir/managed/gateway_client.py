@@ -382,7 +382,7 @@ class Gateway:
         return has_moved
 
     def _heed(self, verdict: Verdict, answer: str, retry: "_Retry") -> None:
-        """End where the answer fences or refuses this driver, or where it stays unknown for long."""
+        """End where the answer fences or refuses this driver, or it stays unknown for long."""
         unknown_s = retry.unknown_s(verdict)
         if verdict is Verdict.FENCED:
             self._fence(answer)
