@@ -305,7 +305,29 @@ class FlatMapOperator(CallOperator):
         return self.made(batch, results)
 
 
-class ProcessOperator(FunctionOperator):
+class _TimedOperator(FunctionOperator):
+    """An operator whose function sees the watermark, which it keeps over a restore."""
+
+    watermark = MIN_WATERMARK_MS  # The event time reached, in milliseconds.
+
+    def open(self, ctx: OperatorContext) -> None:
+        """Open the function, with the restored watermark."""
+        self._saved_watermark = WatermarkState(ctx)
+        self.watermark = self._saved_watermark.restored_ms
+        super().open(ctx)
+
+    def on_watermark(self, timestamp_ms: int) -> None:
+        """Note the watermark for the function's context, and pass it on."""
+        self.watermark = max(self.watermark, timestamp_ms)
+        super().on_watermark(timestamp_ms)
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        """Keep the watermark in the snapshot."""
+        super().prepare_snapshot(checkpoint_id)
+        self._saved_watermark.save(self.watermark)
+
+
+class ProcessOperator(_TimedOperator):
     """Makes any number of records of each, for several outputs."""
 
     def __init__(
@@ -314,13 +336,10 @@ class ProcessOperator(FunctionOperator):
         super().__init__(function)
         self._process = returning_records(self.function.process_element)
         self._output_type = output_type
-        self._watermark = MIN_WATERMARK_MS
 
     def open(self, ctx: OperatorContext) -> None:
         """Open the function."""
         self._collector = Collector(ctx, self._output_type)
-        self._saved_watermark = WatermarkState(ctx)
-        self._watermark = self._saved_watermark.restored_ms
         super().open(ctx)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
@@ -352,21 +371,6 @@ class ProcessOperator(FunctionOperator):
         for row, timestamp in records:
             context.now = timestamp
             yield row, timestamp
-
-    def on_watermark(self, timestamp_ms: int) -> None:
-        """Note the watermark for the function's context, and pass it on."""
-        self._watermark = max(self._watermark, timestamp_ms)
-        super().on_watermark(timestamp_ms)
-
-    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Keep the watermark in the snapshot."""
-        super().prepare_snapshot(checkpoint_id)
-        self._saved_watermark.save(self._watermark)
-
-    @property
-    def watermark(self) -> int:
-        """The watermark, that is, the event time reached, in milliseconds."""
-        return self._watermark
 
 
 class _ElementContext(ProcessFunction.Context, TimerService):
@@ -512,7 +516,7 @@ class FlatMapBatchesOperator(FunctionOperator):
             self.ctx.output.emit(declared(self.ctx, checked, self._output_type, None))
 
 
-class ProcessBatchesOperator(FunctionOperator):
+class ProcessBatchesOperator(_TimedOperator):
     """Makes any number of record batches of each, for several outputs.
 
     An output batch with as many rows as the input has the input's event times.
@@ -523,13 +527,6 @@ class ProcessBatchesOperator(FunctionOperator):
     ) -> None:
         super().__init__(function)
         self._output_type = output_type
-        self.watermark = MIN_WATERMARK_MS
-
-    def open(self, ctx: OperatorContext) -> None:
-        """Open the function."""
-        self._saved_watermark = WatermarkState(ctx)
-        self.watermark = self._saved_watermark.restored_ms
-        super().open(ctx)
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
         """Process a slice."""
@@ -548,16 +545,6 @@ class ProcessBatchesOperator(FunctionOperator):
             else:
                 side = declared(self.ctx, columns, tag.type_info, timestamps)
                 self.ctx.output.emit_side(tag.tag_id, side)
-
-    def on_watermark(self, timestamp_ms: int) -> None:
-        """Note the watermark for the function's context, and pass it on."""
-        self.watermark = max(self.watermark, timestamp_ms)
-        super().on_watermark(timestamp_ms)
-
-    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
-        """Keep the watermark in the snapshot."""
-        super().prepare_snapshot(checkpoint_id)
-        self._saved_watermark.save(self.watermark)
 
 
 class _BatchContext(BatchProcessFunction.Context):
