@@ -65,29 +65,20 @@ class ExecutionOptions:
         Raises:
             ConfigError: Settings and options contradict each other.
         """
-        given: dict[str, Any] = {
-            "interval_ms": self.interval_ms,
-            "mode": self.mode,
-            "timeout_ms": self.timeout_ms,
-            "min_pause_ms": self.min_pause_ms,
-            "retained_max": self.retained_max,
-            "storage": self.storage,
-        }
-        checkpoints = replace(
-            config.checkpoints, **{k: v for k, v in given.items() if v is not None}
+        checkpoints = self._given(
+            "interval_ms", "mode", "timeout_ms", "min_pause_ms", "retained_max", "storage"
         )
-        job: dict[str, Any] = {
-            "parallelism": self.parallelism,
-            "allow_non_restored_state": self.allow_non_restored_state,
-            "allow_pickled_state": self.allow_pickled_state,
-        }
         return replace(
             config,
-            checkpoints=checkpoints,
+            checkpoints=replace(config.checkpoints, **checkpoints),
             restart=replace(config.restart, **self.restart),
             parameters={**config.parameters, **self.parameters},
-            **{k: v for k, v in job.items() if v is not None},
+            **self._given("parallelism", "allow_non_restored_state", "allow_pickled_state"),
         )
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        """Those of these options that are not left to the script."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,23 +99,9 @@ class Options:
 
     def to_execution(self) -> ExecutionOptions:
         """The options as ``env.execute()`` takes them."""
-        return ExecutionOptions(
-            parallelism=self.parallelism,
-            interval_ms=self.interval_ms,
-            mode=self.mode,
-            timeout_ms=self.timeout_ms,
-            min_pause_ms=self.min_pause_ms,
-            retained_max=self.retained_max,
-            restart=self.restart.given(),
-            storage=self.storage,
-            restore=self.restore,
-            rewinds_output=self.rewinds_output,
-            claims=self.claims,
-            origin_is_over=self.origin_is_over,
-            parameters=self.parameters,
-            allow_non_restored_state=self.allow_non_restored_state,
-            allow_pickled_state=self.allow_pickled_state,
-        )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        del values["secrets"]
+        return ExecutionOptions(**{**values, "restart": self.restart.given()})
 
 
 @dataclass(frozen=True, slots=True)
