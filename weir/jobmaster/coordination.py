@@ -8,7 +8,7 @@ back at once is what the driver has to do without it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from weir.common.clock import Clock
 from weir.config import CheckpointConfig
@@ -54,27 +54,6 @@ class AbortHere:
 RunnerCommand: TypeAlias = CoordinatorCommand | WithholdManifest | DropCheckpoint | AbortHere
 
 
-class Coordination(Protocol):
-    """The checkpoint coordinator, as the driver reaches it."""
-
-    def receive(self, event: CoordinatorEvent) -> Sequence[RunnerCommand]:
-        """Take an event in; the commands to execute, in order.
-
-        Raises:
-            ProtocolError: A report that no correct worker sends.
-        """
-
-    def acknowledge(self, acks: Sequence[Acknowledged]) -> Sequence[RunnerCommand]:
-        """Take acknowledgements of one attempt's checkpoint in; the commands to execute, in order.
-
-        Raises:
-            ProtocolError: No correct worker sends one of them.
-        """
-
-    def next_due_ms(self) -> int | None:
-        """The time at which a ``Tick`` is due next; None: not before another event."""
-
-
 class LocalCoordination:
     """The coordinator itself, run in this thread."""
 
@@ -83,7 +62,11 @@ class LocalCoordination:
         self._clock = clock
 
     def receive(self, event: CoordinatorEvent) -> Sequence[RunnerCommand]:
-        """Fold an event in; a tick only once it is due."""
+        """Fold an event in, a tick only once it is due; the commands to execute, in order.
+
+        Raises:
+            ProtocolError: A report that no correct worker sends.
+        """
         now = self._clock.now_ms()
         if isinstance(event, Tick):
             due = self.next_due_ms()
@@ -94,7 +77,11 @@ class LocalCoordination:
         return step.commands
 
     def acknowledge(self, acks: Sequence[Acknowledged]) -> Sequence[RunnerCommand]:
-        """Fold acknowledgements in, at once; where one is refused, none of them."""
+        """Fold acknowledgements in, at once; the commands to execute, in order.
+
+        Raises:
+            ProtocolError: No correct worker sends one of them; none is folded in.
+        """
         tally = coordinator.acknowledge(self.state, acks, self._clock.now_ms())
         for result in tally.results:
             if isinstance(result, ProtocolError):
