@@ -34,6 +34,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -227,6 +228,7 @@ class IoThread:
         self._selector.unregister(endpoint.fileno())
 
     def _run(self) -> None:
+        name_thread(self._thread.name)
         try:
             self._stand_in()
         except BaseException as error:
@@ -306,6 +308,11 @@ class IoThread:
             return timeout_s
         due_s = max(0.0, min(due) - time.monotonic())
         return due_s if timeout_s is None else min(due_s, timeout_s)
+
+
+def name_thread(name: str) -> None:
+    """Name the calling thread, for ``ps`` and debuggers; the kernel keeps 15 characters."""
+    Path("/proc/thread-self/comm").write_text(name)
 
 
 def _interest(endpoint: Endpoint) -> int:

@@ -35,7 +35,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from weir.channels.control_connection import ControlConnection
-from weir.channels.io_thread import IoThread
+from weir.channels.io_thread import IoThread, name_thread
 from weir.channels.security import open_credentials
 from weir.channels.tcp import TcpTransport
 from weir.common.clock import Clock, SystemClock
@@ -368,7 +368,6 @@ class WorkerProcess:
             signal.SIGTERM,
             lambda signum, frame: self._inbox.put(CommandArrived(StopProcess(run.attempt))),
         )
-        self._io.call(partial(name_thread, "weir-io"))
         self._io.call(lambda: self._io.every(self._heartbeat_s, self._send_heartbeat))
         self._io.start()
         self._master.report(
@@ -447,11 +446,6 @@ def resident_bytes() -> int:
     """The resident memory of this process, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
-
-
-def name_thread(name: str) -> None:
-    """Name the calling thread, for ``ps`` and debuggers; the kernel keeps 15 characters."""
-    Path("/proc/thread-self/comm").write_text(name)
 
 
 def _aside(work: Callable[[], None]) -> None:

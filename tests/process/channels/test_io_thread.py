@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -346,6 +347,17 @@ def test_a_stand_in_hardly_looks_at_a_loop_that_sleeps(loop: Loop) -> None:
     loop.io._pause = noted  # type: ignore[method-assign]
     wait_until(lambda: len(looks) >= 2, "it looks")
     assert looks[:2] == [LOOK_ASLEEP_S] * 2
+
+
+def test_the_thread_alone_bears_its_name(loop: Loop) -> None:
+    """For ``ps``: whichever thread serves first."""
+    asleep(loop)
+
+    def names() -> list[str]:
+        return [comm.read_text().strip() for comm in Path("/proc/self/task").glob("*/comm")]
+
+    wait_until(lambda: "io-test" in names(), "it has its name")
+    assert names().count("io-test") == 1
 
 
 def test_a_signals_handler_wakes_a_sleeping_loop() -> None:
