@@ -73,7 +73,7 @@ class Kind:
     texts: Mapping[str, str]  # Of each parameter.
     reads: tuple[str, ...]  # Sections of ``JobFacts``.
     judge: Callable[[Any, JobFacts, datetime], Judged]
-    is_stored: bool  # Its facts are kept, so that a rule can be tried on the past.
+    is_stored: bool = False  # Its facts are kept, so that a rule can be tried on the past.
     limits: tuple[str, ...] = ()  # Parameters of which 0 is no limit; a rule needs one of them.
 
     def read(self, parameters: Mapping[str, Any]) -> Parameters:

@@ -369,7 +369,6 @@ JOB_KINDS = (
         texts={"seconds": "The limit, in seconds."},
         reads=("life", "driver"),
         judge=_driver_silent,
-        is_stored=False,
     ),
     Kind(
         name="subtask_silent",
@@ -379,7 +378,6 @@ JOB_KINDS = (
         texts={"seconds": "The limit, in seconds."},
         reads=("life", "driver", "chains"),
         judge=_subtask_silent,
-        is_stored=False,
     ),
     Kind(
         name="back_pressure",
@@ -389,7 +387,6 @@ JOB_KINDS = (
         texts={"share": "The limit of the share of time, between 0 and 1."},
         reads=("life", "chains"),
         judge=_back_pressure,
-        is_stored=False,
     ),
     Kind(
         name="host_starved",
@@ -399,7 +396,6 @@ JOB_KINDS = (
         texts={"share": "The limit of the share of time, between 0 and 1."},
         reads=("life", "slots"),
         judge=_starved,
-        is_stored=False,
     ),
     Kind(
         name="bad_records",
@@ -413,7 +409,6 @@ JOB_KINDS = (
         },
         reads=("life", "chains"),
         judge=_bad_records,
-        is_stored=False,
     ),
     Kind(
         name="event_time_lag",
@@ -423,6 +418,5 @@ JOB_KINDS = (
         texts={"seconds": "The limit, in seconds."},
         reads=("life", "chains"),
         judge=_lag,
-        is_stored=False,
     ),
 )
