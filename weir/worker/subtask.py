@@ -171,7 +171,7 @@ class Subtask:
         self.busy_ns = 0
         self.back_pressured_ns = 0
         self.of_slot = SlotFigures()  # As last measured by the worker.
-        self.held_since_ns: int | None = None  # By back pressure.
+        self._held_since_ns: int | None = None
 
     @property
     def operators(self) -> Sequence[ChainedOperator]:
@@ -575,14 +575,14 @@ class Subtask:
 
     def hold(self, now_ns: int) -> None:
         """Back pressure holds the subtask from now on, unless it does already."""
-        if self.held_since_ns is None:
-            self.held_since_ns = now_ns
+        if self._held_since_ns is None:
+            self._held_since_ns = now_ns
 
     def release(self, now_ns: int) -> None:
         """Back pressure does not hold the subtask (any more)."""
-        if self.held_since_ns is not None:
-            self.back_pressured_ns += now_ns - self.held_since_ns
-            self.held_since_ns = None
+        if self._held_since_ns is not None:
+            self.back_pressured_ns += now_ns - self._held_since_ns
+            self._held_since_ns = None
 
     def start(self, details: dict[str, object]) -> None:
         """State is restored: begin to take input."""
@@ -614,8 +614,8 @@ class Subtask:
     def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
         """The subtask's counters for the ``elapsed_ns`` since the attempt began."""
         held_ns = self.back_pressured_ns
-        if self.held_since_ns is not None:  # It may last; its time is not idle until it ends.
-            held_ns += now_ns - self.held_since_ns
+        if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
+            held_ns += now_ns - self._held_since_ns
         idle_ns = max(0, elapsed_ns - self.busy_ns - held_ns)  # Rounded once: it never shrinks.
         return SubtaskMetrics(
             attempt=self._attempt,

@@ -279,7 +279,7 @@ class Worker:
                 if subtask in self._touched or self._metrics.is_due(subtask.chain, now_ns):
                     subtask.of_slot = figures
                     self._metrics.offer(subtask.metrics(now_ns, elapsed_ns), now_ns)
-            self._touched = {s for s in self._touched if s.held_since_ns is not None}
+            self._touched.clear()
 
     def _enter(self, chain: SubtaskId) -> None:
         self.calling_since_ns = self._clock.monotonic_ns()

@@ -316,6 +316,12 @@ def test_metrics_of_a_subtask_that_is_held_go_on_where_one_that_rests_is_reporte
     held = [r.back_pressured_ms for r in metrics if r.chain == subtask("source-0")]
     assert len(set(held)) == len(held) == 20
     assert sum(r.chain == subtask("sink-0") for r in metrics) < 10
+    harness.worker.handle(ElementArrived(CHANNEL, records("a")))
+    harness.run()
+    harness.clock.ms += INTERVAL_NS // 1_000_000
+    harness.run()
+    *_, sink = (r for r in harness.reports if isinstance(r, SubtaskMetrics))
+    assert (sink.chain, sink.records_in) == (subtask("sink-0"), 1)
 
 
 class Slow(Passing):
