@@ -67,7 +67,7 @@ from weir.secrets import job_secrets
 from weir.worker.call_samples import CallSamples
 from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
-from weir.worker.inspection.stack_samples import StackSamples
+from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples
 from weir.worker.ports import (
     Call,
     CommandArrived,
@@ -95,7 +95,7 @@ FLUSH_TIMEOUT_S = 1.0
 # subtask, and each write wakes the job master.
 REPORTS_INTERVAL_S = 0.005
 WATCH_INTERVAL_S = 0.05  # On average, while the loop is at work.
-WATCH_ASLEEP_S = 0.2  # The same while it sleeps.
+WATCH_ASLEEP_S = SLEEPING_LOOKS * WATCH_INTERVAL_S  # The same while it sleeps.
 _WITH_TEXTS = (SubtaskChanged, SubtaskStalled, Declined)
 
 

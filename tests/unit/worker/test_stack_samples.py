@@ -12,11 +12,12 @@ import pytest
 from tests.builders import subtask
 from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.test_call_samples import BATCH, Calling, compiled, library, users
+from tests.waiting import wait_until
 from weir.ids import SubtaskId
 from weir.protocol.inspection import STACKS_MAX, STACKS_SPAN_MS, StackFrame
 from weir.worker.call_samples import AROUND_OPERATORS
 from weir.worker.inspection import stack_samples
-from weir.worker.inspection.stack_samples import StackSamples, is_asleep, stack_of
+from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples, is_asleep, stack_of
 
 MAP, OTHER = subtask("map-0"), subtask("other-0")
 
@@ -125,6 +126,22 @@ def test_a_loop_that_sleeps_at_its_sockets_waits_and_one_that_glances_at_them_do
     names["visit"]()
     names["look"]()
     assert met == [True, False, False]
+
+
+def test_a_look_at_a_loop_that_sleeps_counts_for_those_that_are_left_out() -> None:
+    lock = threading.Lock()
+    names: dict[str, Any] = {"sleep": lock.acquire}
+    exec("def select(): sleep()\ndef wait(): select()\n", names)
+    samples = StackSamples(ManualClock())
+    with lock:
+        thread = threading.Thread(target=names["wait"])
+        thread.start()
+        assert (ident := thread.ident) is not None
+        wait_until(lambda: is_asleep(sys._current_frames()[ident]), "the loop sleeps")
+        samples.look(loop(None), ident)
+    thread.join()
+    taken = samples.taken(MAP)
+    assert (taken.runtime, taken.waiting) == (0, SLEEPING_LOOKS)
 
 
 def test_samples_are_of_the_last_minute() -> None:

@@ -2,7 +2,8 @@
 
 The thread that looks at the loop (``weir.worker.call_samples``) takes them whether or not a user
 asks: a look is a walk over some twenty frames, some twenty times a second, and a request for the
-last minute is answered at once. A sample holds the code of its frames and no frame, so it keeps no
+last minute is answered at once. After a look that met the loop asleep the next one comes later, so
+that one counts for as many. A sample holds the code of its frames and no frame, so it keeps no
 variable alive. Lines and names are only worked out for an answer.
 
 The frames outside of the subtask's call are left out, and so are those of the passage from one
@@ -33,6 +34,7 @@ from weir.protocol.inspection import (
 from weir.worker.call_samples import AROUND_OPERATORS
 from weir.worker.stalls import Calls
 
+SLEEPING_LOOKS = 4  # A look at a sleeping loop stands for so many: the next is so much later.
 SAMPLES_MAX = 1_500  # Of a minute, and some more: looks come at unequal intervals.
 WALK_MAX = 200  # Frames; a chain of many operators has some five each.
 _SELECT_DEPTH = 4  # Frames from the selector's out to the loop's.
@@ -101,7 +103,7 @@ class StackSamples:
             left_out=stacks.total() - sum(count for _, count in kept),
             others=len(samples) - outside - stacks.total(),
             runtime=outside - asleep,
-            waiting=asleep,
+            waiting=SLEEPING_LOOKS * asleep,
         )
 
 
