@@ -19,9 +19,8 @@ from weir.jobmaster.manifest_writer import ManifestWriter
 from weir.jobmaster.remote_coordination import RemoteCoordination
 from weir.protocol import coordinator
 from weir.protocol.alignment import Action, AlignedBarrierHandler, BlockChannel
-from weir.protocol.elements import Alignment, CheckpointBarrier, Element
+from weir.protocol.elements import BarrierOptions, CheckpointBarrier, CheckpointKind, Element
 from weir.protocol.messages import Acknowledged, CheckpointCompleted
-from weir.worker import subtask as subtasks
 from weir.worker.gates import InputGates, OutputGate
 from weir.worker.ports import CreditGranted, InboxItem
 from weir.worker.ready_queue import ReadyQueue
@@ -158,12 +157,8 @@ def test_a_subtask_that_elements_do_not_wake_is_caught(
 
 
 def test_a_world_that_goes_on_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
-    production = subtasks._pauses
-    monkeypatch.setattr(
-        subtasks,
-        "_pauses",
-        lambda options: options.alignment is not Alignment.STOP_THE_WORLD and production(options),
-    )
+    is_stop = property(lambda options: options.kind is CheckpointKind.STOP_SUSPEND)
+    monkeypatch.setattr(BarrierOptions, "pauses", is_stop)
     failure = caught_at("subtasks go on behind the barrier", show)
     assert "which stops the world" in str(failure)
 

@@ -136,7 +136,8 @@ def test_a_look_at_a_loop_that_sleeps_counts_for_those_that_are_left_out() -> No
     with lock:
         thread = threading.Thread(target=names["wait"])
         thread.start()
-        assert (ident := thread.ident) is not None
+        ident = thread.ident
+        assert ident is not None
         wait_until(lambda: is_asleep(sys._current_frames()[ident]), "the loop sleeps")
         samples.look(loop(None), ident)
     thread.join()
