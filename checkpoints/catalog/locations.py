@@ -8,7 +8,8 @@ from weir.ids import CheckpointId, JobId, StateHandle
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
 
-_STATE_FILE = re.compile(r"(?:chk-|\d+-)(\d+)/")  # Relative to the job's directory, or its own.
+# Relative to the job's directory, or a savepoint's own.
+_STATE_FILE = re.compile(r"(?:chk-|(?:shared/)?\d+-)(\d+)/")
 
 
 def storage_of(job: Job) -> str:

@@ -4,7 +4,8 @@ Checkpoints that are due are taken under the job's lock, with a lease; their fil
 outside of any transaction, and then the rows say so. The checkpoints that a killed worker had taken
 come due again when its lease ends; deleting twice does no harm.
 
-Of a completed checkpoint the manifest goes first: without it no driver can restore the rest. Of a
+Of a completed checkpoint the manifest goes first: without it no driver can restore the rest. Files
+that other checkpoints name stay (``weir.storage.shared_files``). Of a
 failed or aborted one only the files of its attempt go; the tombstone in the manifest's place stays,
 since a driver that was frozen may still try to write there.
 
@@ -32,6 +33,7 @@ from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus, JobStatus
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoint_state
 from weir.storage.manifest import load
+from weir.storage.shared_files import discard_attempt, discard_checkpoint
 from weir.storage.store import CheckpointStore, PathNotFoundError, store_for
 
 logger = logging.getLogger(__name__)
@@ -97,12 +99,14 @@ def delete_files(store: CheckpointStore, layout: JobLayout, row: Checkpoint) -> 
     """
     number = CheckpointId(row.number)
     is_uncompleted = row.status in UNCOMPLETED
-    if not is_uncompleted:
-        store.delete(layout.manifest(number))
     if row.location:
+        if not is_uncompleted:
+            store.delete(layout.manifest(number))
         _delete_savepoint(row)
-    attempt = layout.attempt_state(number, AttemptNumber(row.attempt))
-    store.delete_prefix(attempt if is_uncompleted else layout.checkpoint(number))
+    if is_uncompleted:
+        discard_attempt(store, layout.job, number, AttemptNumber(row.attempt))
+    else:
+        discard_checkpoint(store, layout.job, number)
 
 
 def _delete_savepoint(row: Checkpoint) -> None:

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 
 from django.conf import settings
 from django.db import transaction
@@ -28,6 +29,7 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import UNCOMPLETED, CheckpointStatus, JobStatus
 from weir.protocol.messages import JobEnded
 from weir.storage.manifest import Manifest, Tombstone, dump, load
+from weir.storage.shared_files import sweep_shared
 
 logger = logging.getLogger(__name__)
 
@@ -146,6 +148,7 @@ def _clean(job: Job, now: datetime) -> None:
     stored = _stored(job)
     if stored:
         _clean_stored(job, stored, late, now)
+    _clean_shared(job, late)
 
 
 def _give_savepoints_up(job: Job, late: datetime, now: datetime) -> None:
@@ -184,6 +187,27 @@ def _clean_stored(
                     _arm(job.pk, row.pk, now)
             elif row.status == CheckpointStatus.DISCARDED:
                 _arm(job.pk, row.pk, now)
+
+
+def _clean_shared(job: Job, late: datetime) -> None:
+    """Delete files in ``shared/`` of which a crash, or a late writer, left no manifest."""
+    next_id = state_of(job).next_id  # Read first: what is triggered from now on has later numbers.
+
+    @cache
+    def is_settled(number: CheckpointId) -> bool:
+        row = Checkpoint.objects.filter(job=job, number=number).first()
+        if row is None:
+            return number < next_id
+        if row.settled_at is None or row.settled_at >= late:
+            return False
+        is_in_doubt = row.status in UNCOMPLETED and row.discarded_at is None
+        return not is_in_doubt or _is_given_up(job, row)
+
+    count = sweep_shared(
+        locations.store_of(job), JobId(job.pk), lambda _, number: is_settled(number)
+    )
+    if count:
+        logger.info("deleted %d shared files that no checkpoint names", count)
 
 
 def _clean_rowless(job: Job, number: CheckpointId, directory: _Stored) -> None:

@@ -27,8 +27,9 @@ from weir.output.needs import plan
 from weir.output.sweeping import carry_out, look
 from weir.protocol.pending import CompletedCheckpoint
 from weir.storage.catalog import OpenStore
-from weir.storage.layout import JobLayout, in_job, savepoint_id
+from weir.storage.layout import JobLayout, in_job, savepoint_id, writer_of_shared
 from weir.storage.manifest import discard_savepoint
+from weir.storage.shared_files import discard_attempt, discard_checkpoint
 from weir.storage.store import CheckpointStore
 
 
@@ -109,8 +110,7 @@ class CheckpointFiles:
 
         def work() -> None:
             self._fence.check(Act.DISCARD)  # A driver that took over may be restoring from it.
-            self._store.delete(self._layout.manifest(checkpoint_id))
-            self._store.delete_prefix(self._layout.checkpoint(checkpoint_id))
+            discard_checkpoint(self._store, self._job_id, checkpoint_id)
 
         def done(outcome: Exception | None) -> None:
             if outcome is None:
@@ -130,18 +130,23 @@ class CheckpointFiles:
             if target is not None:
                 own = self._open_store(target)
                 discard_savepoint(own, self._job_id, checkpoint_id, attempt)
-            self._store.delete_prefix(self._layout.attempt_state(checkpoint_id, attempt))
+            discard_attempt(self._store, self._job_id, checkpoint_id, attempt)
 
         self._delete(work, self._deleted)
 
     def discard_handles(
         self, handles: Iterable[StateHandle], target_of: Callable[[CheckpointId], str | None]
     ) -> None:
-        """Delete state that came late; ``target_of``: the directory of a savepoint, if known."""
+        """Delete state that came late; ``target_of``: the directory of a savepoint, if known.
+
+        Shared files stay: most of them are other checkpoints'. A sweep deletes those that are not.
+        """
         own: list[str] = []
         beside: list[tuple[str, str]] = []  # (target, path)
         for path in (handle.path for handle in handles if handle.path is not None):
             number = savepoint_id(path)
+            if writer_of_shared(path) is not None:
+                continue
             if number is None:
                 own.append(in_job(self._job_id, path))
             elif (target := target_of(number)) is not None:

@@ -104,7 +104,8 @@ def search(store: CheckpointStore, job_id: JobId) -> CheckpointsRestored:
         if manifest is not None and manifest.kind not in SAVEPOINT_KINDS
     )
     directory = JobLayout(job_id).directory
-    used = (re.match(r"/chk-(\d+)/", path[len(directory) :]) for path in store.list(directory))
+    taken = re.compile(r"/(?:chk-|shared/\d+-)(\d+)/")
+    used = (taken.match(path[len(directory) :]) for path in store.list(directory))
     newest = max((int(match[1]) for match in used if match), default=0)
     return CheckpointsRestored(completed[::-1], CheckpointId(newest + 1))
 

@@ -13,6 +13,7 @@ driver at its start and end, and ``weir clean``. It is a function of names and m
                                       tombstone keeps its number from being completed or used again
     <job>/chk-<n>/<a>/…               checkpoint n, if its manifest names the file; else attempt a,
                                       for as long as a may run
+    <job>/shared/<a>-<n>/…            each checkpoint whose manifest names the file; likewise
     savepoints/<job>/<name>/…         the savepoint, in the same way
     <sink>/_pending/<job>/<a>/part-…  a checkpoint on whose line a wrote it: restored, it commits
     <sink>/_withdrawn/<job>/<a>/…       the file or puts it back; and the line that the job is on
@@ -43,8 +44,9 @@ from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.output.output_files import CommittedName
 from weir.protocol.lineage import ANY_ATTEMPT, NO_END, AttemptBase, Lineage, lineage_of
 from weir.protocol.pending import SAVEPOINT_KINDS
-from weir.storage.layout import SAVEPOINT_MANIFEST
+from weir.storage.layout import SAVEPOINT_MANIFEST, writer_of_shared
 from weir.storage.manifest import Manifest, StoredCheckpoint, Tombstone
+from weir.storage.shared_files import unneeded
 from weir.storage.store import is_temporary
 
 _CHECKPOINT = re.compile(r"chk-(\d+)/(.+)")
@@ -232,8 +234,12 @@ def need_of(known: Known, file: File) -> Need | None:
 
 
 def checkpoint_of(file: File) -> CheckpointId | None:
-    """The checkpoint whose directory a file lies in; None: in none of the job's."""
-    match = _CHECKPOINT.fullmatch(file.path) if isinstance(file, StoredFile) else None
+    """The checkpoint of the job that a file was written for; None: for none."""
+    if not isinstance(file, StoredFile):
+        return None
+    if (writer := writer_of_shared(file.path)) is not None:
+        return writer[1]
+    match = _CHECKPOINT.fullmatch(file.path)
     return None if match is None else CheckpointId(int(match[1]))
 
 
@@ -264,6 +270,8 @@ def _of_attempt(known: Known, attempt: AttemptNumber) -> Need | None:
 def _need_of_stored(known: Known, path: str) -> Need | None:
     if (match := _CHECKPOINT.fullmatch(path)) is not None:
         return _need_in_checkpoint(known, CheckpointId(int(match[1])), match[2], path)
+    if (writer := writer_of_shared(path)) is not None:
+        return _need_of_shared(known, *writer, path)
     if is_temporary(path):
         return _of_attempt(known, known.newest)
     if _OWN_RECORDS.fullmatch(path):
@@ -292,6 +300,20 @@ def _need_in_checkpoint(known: Known, number: CheckpointId, inside: str, path: s
     # A temporary file beside the directories of attempts was to become a manifest.
     is_known = match is not None or is_temporary(inside)
     return None if is_known else _doubt("its name is none of Weir's")
+
+
+def _need_of_shared(
+    known: Known, attempt: AttemptNumber, number: CheckpointId, path: str
+) -> Need | None:
+    if not unneeded((path,), known.restorable.values()):
+        return next(_restorable(known, n) for n in known.restorable if path in known.named[n])
+    if any(stored.manifest is None for stored in known.stored.values()):
+        return _doubt("a manifest that may name it cannot be read")
+    if known.may_run and number >= known.next_id and number not in known.stored:
+        return _of_attempt(known, attempt) or _doubt(
+            f"the newest attempt may use checkpoint number {number}"
+        )
+    return _of_attempt(known, attempt)
 
 
 def _need_of_manifest(known: Known, number: CheckpointId) -> Need | None:

@@ -18,6 +18,9 @@ Five rules explain most of it:
   repetition of one that made a checkpoint complete, so state is deleted only for ids remembered as
   aborted; the sweep of the storage deletes the rest.
 - Completed checkpoints are let go only while the job runs: otherwise a restore may be reading them.
+  A checkpoint is triggered with its *base*, the completed one since which its subtasks may write
+  changes alone. The base stays while the checkpoint is under way, because the manifest is to name
+  files of it.
 
 Where a job goes back, the checkpoints beside its new line are *abandoned*: they are kept for a
 while, do not count among those retained, and count again should the job go on from their branch
@@ -427,8 +430,16 @@ def _store(state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int)
         abandoned = RecordAbandoned((completed.checkpoint_id,))
         return Step(replace(state, completed=everything), (abandoned,))
     everything = (*state.completed, completed)
-    kept, subsumed = retention.subsume(everything, state.config.retained_max)
+    # Older ones under way are about to be aborted.
+    bases = _bases(p for p in state.pending if p.checkpoint_id > completed.checkpoint_id)
+    kept, subsumed = retention.subsume(everything, state.config.retained_max, bases)
     return Step(replace(state, completed=kept), tuple(DiscardCheckpoint(old) for old in subsumed))
+
+
+def _bases(pending: Iterable[PendingCheckpoint]) -> frozenset[CheckpointId]:
+    """The completed checkpoints that these build on."""
+    bases = (one.barrier.options.base_id for one in pending)
+    return frozenset(base_id for base_id in bases if base_id)
 
 
 def _give_up_manifest(state: CoordinatorState, event: ManifestFailed, now_ms: int) -> Step:
@@ -584,11 +595,13 @@ def _let_abandoned_go(state: CoordinatorState, now_ms: int) -> Step:
     """Discard abandoned checkpoints whose time to live is over."""
     if state.plan is None:
         return Step(state)  # The driver may be choosing one of them to restore.
+    bases = _bases(state.pending)
     expired = tuple(
         completed
         for completed in state.completed
         if (at_ms := retention.discard_due_ms(completed, state.config)) is not None
         and at_ms <= now_ms
+        and completed.checkpoint_id not in bases
     )
     kept = tuple(completed for completed in state.completed if completed not in expired)
     return Step(replace(state, completed=kept), tuple(map(DiscardCheckpoint, expired)))
@@ -649,7 +662,9 @@ def _trigger(state: CoordinatorState, request: TriggerRequest, now_ms: int) -> S
     barrier = CheckpointBarrier(
         checkpoint_id=state.next_id,
         triggered_at_ms=now_ms,
-        options=scheduling.barrier_options(state.config, request.kind, request.target),
+        options=scheduling.barrier_options(
+            state.config, request.kind, request.target, base_id=_increment_base(state)
+        ),
     )
     pending = PendingCheckpoint(
         barrier=barrier,
@@ -665,6 +680,12 @@ def _trigger(state: CoordinatorState, request: TriggerRequest, now_ms: int) -> S
         pending=(*state.pending, pending),
     )
     return Step(state, (TriggerCheckpoint(state.attempt, barrier, entries),))
+
+
+def _increment_base(state: CoordinatorState) -> CheckpointId:
+    """The completed checkpoint that one triggered now builds on; 0: there is none."""
+    retained = {c.checkpoint_id for c in state.completed if c.abandoned_at_ms is None}
+    return state.base_id if state.base_id in retained else CheckpointId(0)
 
 
 def _refuse(state: CoordinatorState, request: TriggerRequest, reason: FailureReason) -> Step:
@@ -1009,6 +1030,8 @@ def check_invariants(state: CoordinatorState) -> None:
         "concurrent_max holds": len(counted) <= state.config.concurrent_max,
         "the attempt that runs abandons nothing of its own": state.plan is None
         or all(c.abandoned_at_ms is None for c in state.completed if c.attempt == state.attempt),
+        "the base of what is under way is retained": state.ended is not None
+        or _bases(state.pending) <= set(completed_ids),
         "savepoints are not in the store": all(
             c.kind not in SAVEPOINT_KINDS for c in state.completed
         ),

@@ -43,6 +43,9 @@ class BarrierOptions:
     # Aligned first, unaligned when not aligned this long after the trigger. None: stay aligned.
     alignment_timeout_ms: DelayMs | None = None
     target: Word | None = None  # Savepoints: the directory that state is written to.
+    # The completed checkpoint since which changed state alone may be written; 0: none, so that all
+    # is, for later ones to build on. None: nothing may be shared between checkpoints.
+    base_id: CheckpointId | None = None
 
     @property
     def pauses(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Set
 
 from weir.config import CheckpointConfig, Retention
 from weir.errors import ProtocolError
+from weir.ids import CheckpointId
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.pending import CompletedCheckpoint
 
@@ -24,14 +25,18 @@ ENDED: Set[JobStatus] = frozenset({JobStatus.FINISHED, JobStatus.CANCELED, JobSt
 
 
 def subsume(
-    completed: tuple[CompletedCheckpoint, ...], retained_max: int
+    completed: tuple[CompletedCheckpoint, ...],
+    retained_max: int,
+    bases: Set[CheckpointId] = frozenset(),
 ) -> tuple[tuple[CompletedCheckpoint, ...], tuple[CompletedCheckpoint, ...]]:
     """Split completed checkpoints, oldest first, into those retained and those subsumed.
 
-    The newest is always retained, and so are the abandoned ones.
+    The newest is always retained, and so are the abandoned ones, and the ``bases`` of checkpoints
+    under way, whose manifests are to name some of their files.
     """
     counted = [c for c in completed if c.abandoned_at_ms is None]
-    let_go = counted[: max(len(counted) - max(retained_max, 1), 0)]
+    past = counted[: max(len(counted) - max(retained_max, 1), 0)]
+    let_go = [c for c in past if c.checkpoint_id not in bases]
     return tuple(c for c in completed if c not in let_go), tuple(let_go)
 
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from weir.config import CheckpointConfig, CheckpointingMode
 from weir.errors import ProtocolError
+from weir.ids import CheckpointId
 from weir.protocol.elements import Alignment, BarrierOptions, CheckpointKind
 from weir.protocol.lifecycle import FailureReason
 from weir.protocol.pending import (
@@ -96,21 +97,29 @@ def is_forced(request: TriggerRequest, config: CheckpointConfig) -> bool:
 
 
 def barrier_options(
-    config: CheckpointConfig, kind: CheckpointKind, target: str | None = None
+    config: CheckpointConfig,
+    kind: CheckpointKind,
+    target: str | None = None,
+    *,
+    base_id: CheckpointId | None = None,
 ) -> BarrierOptions:
-    """The barrier options of a checkpoint of this kind; savepoints are always aligned."""
+    """The barrier options of a checkpoint of this kind.
+
+    Savepoints are always aligned, and build on no other checkpoint.
+    """
     if kind in SAVEPOINT_KINDS:
         return BarrierOptions(kind=kind, alignment=Alignment.ALIGNED, target=target)
     if config.mode is CheckpointingMode.AT_LEAST_ONCE:
-        return BarrierOptions(kind=kind, alignment=Alignment.AT_LEAST_ONCE)
+        return BarrierOptions(kind=kind, alignment=Alignment.AT_LEAST_ONCE, base_id=base_id)
     if config.mode is CheckpointingMode.STOP_THE_WORLD:
-        return BarrierOptions(kind=kind, alignment=Alignment.STOP_THE_WORLD)
+        return BarrierOptions(kind=kind, alignment=Alignment.STOP_THE_WORLD, base_id=base_id)
     if config.alignment_timeout_ms == 0:
-        return BarrierOptions(kind=kind, alignment=Alignment.UNALIGNED)
+        return BarrierOptions(kind=kind, alignment=Alignment.UNALIGNED, base_id=base_id)
     return BarrierOptions(
         kind=kind,
         alignment=Alignment.ALIGNED,
         alignment_timeout_ms=config.alignment_timeout_ms,
+        base_id=base_id,
     )
 
 

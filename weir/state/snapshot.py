@@ -247,16 +247,7 @@ class _About:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The schema and rows of one file."""
-
-    schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]  # Each is written before the next is taken.
-    of_objects: bool = True  # Converting them needs the interpreter lock.
-
-
-def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], _Content]]]:
+def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], Content]]]:
     """Names of files, and functions that make their content, with canonical keys if True."""
     match frozen:
         case FrozenKeyedState():
@@ -275,7 +266,7 @@ def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], _Content]]
 # Writing.
 
 
-def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> _Content:
+def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> Content:
     key_kind = None if canonical else stored_key_type(islice(_pieces(state.tables), 1))
     about = _About(
         state.kind,
@@ -299,10 +290,10 @@ def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> _Co
             yield batch
         state.tables.end()
 
-    return _Content(schema, batches())
+    return Content(schema, batches())
 
 
-def _timers(frozen: FrozenTimers, canonical: bool) -> _Content:
+def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
     keys = (
         [timer[1] for timer in piece]
         for tables in frozen.timers.values()
@@ -330,10 +321,10 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> _Content:
         for tables in frozen.timers.values():
             tables.end()
 
-    return _Content(schema, batches())
+    return Content(schema, batches())
 
 
-def _table(frozen: FrozenColumns, canonical: bool) -> _Content:
+def _table(frozen: FrozenColumns, canonical: bool) -> Content:
     keys, groups = frozen.keys, frozen.groups
     first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
     of_objects = not isinstance(keys, np.ndarray)
@@ -378,7 +369,7 @@ def _table(frozen: FrozenColumns, canonical: bool) -> _Content:
                 arrays += [pa.array(column[start - chunk : end - chunk]) for column in values]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return _Content(schema, batches(), of_objects)
+    return Content(schema, batches(), of_objects)
 
 
 def _spans(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
@@ -448,91 +439,6 @@ def _rows(
 
 def _repeated(groups: list[int], counts: list[int]) -> pa.Array:
     return pa.array(np.repeat(np.array(groups, np.uint16), counts))
-
-
-def _write_files(
-    name: str,
-    content: _Content,
-    key_groups: KeyGroupRange,
-    writer: StoredSnapshotWriter,
-    written: list[StateHandle],
-) -> None:
-    """Write one file, or several where it would be too long to be read at once."""
-    batch = next(content.batches, None)
-    while batch is not None or not written:
-        place = f"keyed+{len(written)}/{name}" if written else f"keyed/{name}"
-        with _Sink(place, writer) as sink:
-            # Arrow writes many small buffers, and each call into Python waits for the interpreter
-            # lock. Buffers of at least SINK_BYTES bypass the stream's own.
-            buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
-            size = 0
-            with pa.ipc.new_file(buffered, content.schema) as stream:
-                while batch is not None and size < FILE_BYTES:
-                    if writer.cancelled():
-                        raise SnapshotCancelled(f"stopped writing {name}")
-                    stream.write_batch(batch)
-                    size += batch.nbytes
-                    if content.of_objects:
-                        time.sleep(0)
-                    batch = None  # Dropped before the next one is made.
-                    batch = next(content.batches, None)
-            buffered.flush()
-            written.append(sink.finish(name, key_groups))
-
-
-class _Sink(io.RawIOBase):
-    """The bytes of one file: in memory while they may be inline, from then on in the storage."""
-
-    def __init__(self, path_name: str, writer: StoredSnapshotWriter) -> None:
-        super().__init__()
-        self._path_name = path_name
-        self._writer = writer
-        self._held: bytearray | None = bytearray()
-        self._file: StoreWriter | None = None
-        self._path = ""
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self._position += size
-        if self._file is not None:
-            self._file.write(data)
-        elif self._held is not None:
-            self._held += data
-            limit = self._writer.inline_max
-            if limit is not None and len(self._held) >= limit:
-                self._path = self._writer.path(self._path_name)
-                self._file = self._writer.open(self._path)
-                self._file.write(memoryview(self._held))
-                self._held = None
-        return size
-
-    def finish(self, name: str, key_groups: KeyGroupRange) -> StateHandle:
-        """The handle of everything written."""
-        if self._file is None:
-            return self._writer.put("keyed", name, bytes(self._held or b""), key_groups=key_groups)
-        written = self._file.close()
-        return StateHandle(
-            kind="keyed",
-            name=name,
-            size=written.size,
-            checksum=written.checksum,
-            path=self._path,
-            key_groups=key_groups,
-        )
-
-    def __exit__(self, *raised: Any) -> None:
-        if self._file is not None:
-            self._file.abort()  # Without effect once it is finished.
-        # Arrow flushes its buffer when it is collected; by then those bytes are not needed.
-        self._file = self._held = None
-        super().__exit__(*raised)
 
 
 # Reading.

@@ -9,6 +9,7 @@
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
     <job>/chk-<n>/<attempt>/savepoint                    instead of them: a savepoint's location
+    <job>/shared/<attempt>-<n>/<operator>-<index>-<name> state files that later ones may name as well
     <job>/outputs                                        the directories that its sinks write to
     <job>/requests/<id>.json, .taken, .answer.json       the savepoint mailbox
 
@@ -36,6 +37,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
 
 _NAME_BYTES_MAX = 200  # File systems allow 255; a temporary name adds a prefix and a suffix.
 _SAVEPOINT_STATE = re.compile(r"\d+-(\d+)/")
+_SHARED = re.compile(r"shared/(\d+)-(\d+)/.+")
 _MANIFEST = re.compile(r"([^/]+)/chk-(\d+)/manifest")
 
 
@@ -130,6 +132,32 @@ class JobLayout:
     def attempt_state(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
         """The directory that the subtasks of one attempt write a checkpoint's files to."""
         return f"{self.checkpoint(checkpoint)}/{attempt}"
+
+
+    @property
+    def shared(self) -> str:
+        """The directory of the state files that several checkpoints may name."""
+        return f"{self.directory}/shared"
+
+    def shared_state(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
+        """The directory that the subtasks of one attempt write a checkpoint's shared files to."""
+        return f"{self.shared}/{attempt}-{checkpoint}"
+
+
+def shared_file(
+    checkpoint: CheckpointId, attempt: AttemptNumber, subtask: SubtaskId, name: str
+) -> str:
+    """The path of one shared state file: relative to the job's directory, named once for ever."""
+    return f"shared/{attempt}-{checkpoint}/{_state_file_name(subtask, name)}"
+
+
+def writer_of_shared(path: str) -> tuple[AttemptNumber, CheckpointId] | None:
+    """The attempt and checkpoint that a shared file was written in; None: it is none.
+
+    The path is relative to the job's directory.
+    """
+    match = _SHARED.fullmatch(path)
+    return (AttemptNumber(int(match[1])), CheckpointId(int(match[2]))) if match else None
 
 
 def state_file(

@@ -29,14 +29,16 @@ from weir.storage.layout import (
     parse_manifest_path,
     savepoint_state,
     within,
+    writer_of_shared,
 )
 from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, new_checksum
 from weir.wire.mirrors import Mirrors, MisfitError, check_free_form
 
 FORMAT = "weir-checkpoint"
-# 1 knew no savepoints, 2 no records under way, 3 no state backends; all are still read. A
-# checkpoint is written as the oldest version that can say it, so that an older Weir reads it.
-VERSION = 4
+# 1 knew no savepoints, 2 no records under way, 3 no state backends, 4 no shared files; all are still
+# read. A checkpoint is written as the oldest version that can say it, so that an older Weir reads
+# it.
+VERSION = 5
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 _EXPONENT = re.compile(rb"[:,\[]-?[0-9.]+e")
@@ -82,6 +84,15 @@ class Manifest:
     def handles(self) -> tuple[StateHandle, ...]:
         """All state handles of the checkpoint."""
         return tuple(handle for ack in self.acks for handle in ack.handles)
+
+    @property
+    def shared_paths(self) -> frozenset[str]:
+        """The state files that other checkpoints of the job may name as well."""
+        return frozenset(
+            handle.path
+            for handle in self.handles
+            if handle.path is not None and writer_of_shared(handle.path) is not None
+        )
 
     @property
     def identity(self) -> tuple[JobId, CheckpointId, AttemptNumber, int]:
@@ -135,6 +146,7 @@ _MIRRORS = {
     for version, without in (
         (2, {**_BROUGHT_BY_3, **_BROUGHT_BY_4}),
         (3, _BROUGHT_BY_4),
+        (4, {}),
         (VERSION, {}),
     )
 }
@@ -161,8 +173,10 @@ def dump(manifest: Manifest | Tombstone) -> bytes:
 def _version_of(manifest: Manifest | Tombstone) -> int:
     if not isinstance(manifest, Manifest):
         return 2
-    if manifest.state_backend != "hashmap":
+    if manifest.shared_paths:
         return VERSION
+    if manifest.state_backend != "hashmap":
+        return 4
     return 3 if any(handle.kind == "channel" for handle in manifest.handles) else 2
 
 

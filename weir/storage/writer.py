@@ -24,6 +24,7 @@ from weir.storage.layout import (
     SAVEPOINT_MANIFEST,
     JobLayout,
     savepoint_state_file,
+    shared_file,
     state_file,
     within,
 )
@@ -63,6 +64,8 @@ class StoredSnapshotWriter:
         """
         self.cancelled = cancelled
         self.inline_max = inline_max
+        # Whether there may be files that later checkpoints name as well.
+        self.shares = inline_max is not None and not is_savepoint
         self._store = store
         self._directory = "" if is_savepoint else JobLayout(job_id).directory
         self._file = savepoint_state_file if is_savepoint else state_file
@@ -98,7 +101,21 @@ class StoredSnapshotWriter:
 
     def path(self, name: str) -> str:
         """The path of a state file, relative to the job or savepoint; recorded as written."""
-        path = self._file(self._checkpoint_id, self._attempt, self._subtask, name)
+        return self._recorded(self._file, name)
+
+    def shared_path(self, name: str) -> str:
+        """The path of a file that later checkpoints may name as well; recorded likewise."""
+        assert self.shares
+        return self._recorded(shared_file, name)
+
+    def is_new(self, handle: StateHandle) -> bool:
+        """Whether this checkpoint wrote the handle's bytes."""
+        return handle.path is None or handle.path in self._written
+
+    def _recorded(
+        self, place: Callable[[CheckpointId, AttemptNumber, SubtaskId, str], str], name: str
+    ) -> str:
+        path = place(self._checkpoint_id, self._attempt, self._subtask, name)
         self._written.append(path)
         return path
 

@@ -1,4 +1,4 @@
-"""Messages between driver and control plane on the network: checked, bounded, in seven versions.
+"""Messages between driver and control plane on the network: checked, bounded, in eight versions.
 
 ``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
 their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for
@@ -23,5 +23,6 @@ version difference from the one before
 6       Subtasks tell the memory of their slot's worker process.
 7       Subtasks tell where they work, and how long their host was short of processors;
         acknowledgements, for how long each operator's part was written; batches, the driver's load.
+8       Barriers name the completed checkpoint since which changed state alone may be written.
 ======= ==========================================================================================
 """

@@ -27,7 +27,13 @@ from weir.protocol.driver_messages import (
 )
 from weir.protocol.inspection import InspectSubtask
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
-from weir.protocol.messages import Acknowledged, RecordAborted, SubtaskMetrics
+from weir.protocol.messages import (
+    Acknowledged,
+    RecordAborted,
+    SubtaskMetrics,
+    TriggerCheckpoint,
+    WriteManifest,
+)
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
@@ -70,6 +76,11 @@ _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
     7: {
         SubtaskMetrics: frozenset({"cpu_pressure_ms", "calls"}),
         Acknowledged: frozenset({"writing_ms"}),
+    },
+    8: {
+        TriggerCheckpoint: frozenset({"barrier.options.base_id"}),
+        WriteManifest: frozenset({"checkpoint.barrier.options.base_id"}),
+        RecordAborted: frozenset({"checkpoint.barrier.options.base_id"}),
     },
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
@@ -146,12 +157,12 @@ def _unknown_to(version: int) -> dict[str, frozenset[str]]:
     return unknown
 
 
-def _without(fields: Mapping[str, frozenset[str]], event: bytes) -> bytes:
-    """An encoded event without these fields."""
-    read = msgspec.json.decode(event, type=dict[str, msgspec.Raw])
+def _without(fields: Mapping[str, frozenset[str]], message: bytes) -> bytes:
+    """An encoded event or command without these fields."""
+    read = msgspec.json.decode(message, type=dict[str, msgspec.Raw])
     unknown = fields.get(msgspec.json.decode(read[TYPE_KEY], type=str))
     if unknown is None:
-        return event
+        return message
     return ENCODER.encode(_stripped(read, unknown))
 
 
@@ -198,7 +209,8 @@ def encode_commands(batch: CommandBatch, version: int = VERSION_MAX) -> bytes:
 
 def _command(command: DriverCommand, version: int) -> bytes:
     written = command if version >= PLANNED_SINCE else _as_before(command)
-    return _WRITER.encode(_cut_prose(written), is_tagged=True)
+    encoded = _WRITER.encode(_cut_prose(written), is_tagged=True)
+    return _without(unknown, encoded) if (unknown := _unknown_to(version)) else encoded
 
 
 def _as_before(command: DriverCommand) -> DriverCommand:

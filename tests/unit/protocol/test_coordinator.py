@@ -120,7 +120,7 @@ def discarded(commands: list[CoordinatorCommand]) -> list[int]:
 
 def test_a_checkpoint_goes_from_trigger_to_completion() -> None:
     current, commands = run(state(), requested(), now_ms=100)
-    assert commands == [TriggerCheckpoint(ATTEMPT, barrier(1, triggered_at_ms=100), SOURCES)]
+    assert commands == [TriggerCheckpoint(ATTEMPT, barrier(1, triggered_at_ms=100, base_id=0), SOURCES)]
 
     current, commands = run(current, *acks()[:-1], now_ms=200)
     assert commands == []
@@ -969,7 +969,7 @@ def test_a_second_stop_waits_for_the_first() -> None:
 def test_sources_that_ended_are_not_triggered_and_count_as_acknowledged() -> None:
     current, _ = run(state(), finished("source-0"))
     current, commands = run(current, requested())
-    assert commands == [TriggerCheckpoint(ATTEMPT, barrier(1), (subtask("source-1"),))]
+    assert commands == [TriggerCheckpoint(ATTEMPT, barrier(1, base_id=0), (subtask("source-1"),))]
     assert current.pending[0].missing == subtasks("source-1", "parse-1", "sink-0", "sink-1")
     assert current.pending[0].finished == subtasks("source-0")
 
@@ -989,7 +989,7 @@ def test_those_whose_inputs_all_ended_get_the_barrier_injected() -> None:
     current, commands = run(current, finished("source-0"))
     assert commands == []
     current, commands = run(current, finished("source-1"))
-    assert commands == [TriggerCheckpoint(ATTEMPT, barrier(1), (subtask("sink-0"),))]
+    assert commands == [TriggerCheckpoint(ATTEMPT, barrier(1, base_id=0), (subtask("sink-0"),))]
     _, commands = run(current, ack("sink-0"))
     assert [type(c) for c in commands] == [WriteManifest]
     current, commands = run(state(plan=plan(finished=("source-0", "source-1"))), requested())

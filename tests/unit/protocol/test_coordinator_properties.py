@@ -133,6 +133,11 @@ class World:
                 case TriggerCheckpoint(attempt, barrier, sources):
                     assert attempt == self.state.attempt
                     assert sources
+                    base_id = barrier.options.base_id
+                    if barrier.options.kind is not CheckpointKind.CHECKPOINT:
+                        assert base_id is None
+                    elif barrier.checkpoint_id not in self.triggered:
+                        assert base_id in ({before.base_id, done.state.base_id, 0})
                     if barrier.checkpoint_id not in self.triggered:
                         self.triggered.append(barrier.checkpoint_id)
                 case WriteManifest(pending):
@@ -140,6 +145,12 @@ class World:
                     self.manifests.add(pending.checkpoint_id)
                 case RecordCompleted(checkpoint, _):
                     assert checkpoint.checkpoint_id in self.manifests
+                    settled = before.find_pending(checkpoint.checkpoint_id)
+                    assert settled is not None
+                    # The files of its base, which its manifest may name, are still there.
+                    if (base_id := settled.barrier.options.base_id) and not before.ended:
+                        assert base_id in self.completed
+                        assert base_id not in self.discarded
                     assert isinstance(event, type(written()))
                     self.manifests.discard(checkpoint.checkpoint_id)
                     self.completed.append(checkpoint.checkpoint_id)
@@ -153,7 +164,8 @@ class World:
                     self.notified.append(checkpoint_id)
                     if self.state.latest_completed_id == checkpoint_id:
                         counted = [c for c in self.state.completed if c.abandoned_at_ms is None]
-                        assert len(counted) <= self.state.config.retained_max
+                        under_way = {p.barrier.options.base_id for p in self.state.pending}
+                        assert len(counted) <= self.state.config.retained_max + len(under_way)
                 case DiscardHandles(_):
                     assert isinstance(event, Acknowledged)
                     assert event.checkpoint_id in self.aborted

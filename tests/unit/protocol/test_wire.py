@@ -158,6 +158,7 @@ def test_the_form_on_the_wire() -> None:
                     "alignment": "aligned",
                     "alignment_timeout_ms": None,
                     "target": None,
+                    "base_id": None,
                 },
             },
             "sources": [{"operator": "source", "index": 0}],
