@@ -26,6 +26,8 @@ WATERMARK_STATE = "watermark"
 # The number of bad records so far, which an operator's limit counts.
 BAD_RECORDS_STATE = "bad-records"
 CHANNEL = "channel"  # The kind of records that were under way.
+# Modes of keyed state that is written incrementally (``weir.state.chains``).
+WHOLE, CHANGES = "whole", "changes"
 _LEAVABLE = {WATERMARK_STATE, BAD_RECORDS_STATE}
 
 
@@ -301,7 +303,7 @@ def _all_handles(snapshot: OperatorSnapshot) -> Iterator[StateHandle]:
 
 def _check_handle(handle: StateHandle) -> None:
     match handle.kind, handle.mode, handle.key_groups:
-        case "keyed", None, KeyGroupRange():
+        case "keyed", None | "whole" | "changes", KeyGroupRange():
             return
         case "operator", "split" | "union" | "broadcast", None:
             return

@@ -4,7 +4,7 @@ It declares and restores states, converts what was restored, and has the current
 states act. The values lie in the tables of a backend (``backends``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -12,9 +12,10 @@ from weir.common.clock import Clock, SystemClock
 from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError, ProtocolError
 from weir.graph.key_groups import Key, key_group
-from weir.ids import CheckpointId, KeyGroupRange
-from weir.state.backends.base import FrozenEntries, StateTable, StateTables
+from weir.ids import CheckpointId, KeyGroupRange, StateHandle
+from weir.state.backends.base import FrozenChanges, FrozenEntries, StateTable, StateTables
 from weir.state.backends.heap import HeapTables
+from weir.state.chains import by_name
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.state.descriptors import (
     AggregatingStateDescriptor,
@@ -67,6 +68,11 @@ class Cursor:
         self.slot: SlotKey = None
 
 
+def file_name(state: str, part: int = 0) -> str:
+    """The name of a state's files."""
+    return f"state+{part}.{state}" if part else f"state.{state}"
+
+
 @dataclass(frozen=True, slots=True)
 class FrozenState:
     """The values of one state as they were at a barrier."""
@@ -77,6 +83,7 @@ class FrozenState:
     tables: FrozenEntries
     part: int = 0  # Above 0: restored in another type than part 0, and not declared yet.
     limit_ms: int | None = None  # Of its time-to-live at the barrier.
+    changes: FrozenChanges | None = None  # None: all values are to be written.
 
 
 class FrozenKeyedState:
@@ -247,15 +254,21 @@ class KeyedStateBackend:
                     values[name] = copied if table.expiry is None else undated(table.kind, copied)
         return values
 
-    def freeze(self, checkpoint_id: CheckpointId) -> FrozenKeyedState:
+    def freeze(
+        self, checkpoint_id: CheckpointId, base_id: CheckpointId | None = None
+    ) -> FrozenKeyedState:
         """A view of all states as they are now.
+
+        Args:
+            base_id: As the barrier has it: the checkpoint that this one may build on.
 
         Units: O(states x key groups), independent of the number of keys.
         """
         parts = [
             (part, table) for tables in self._tables.values() for part, table in enumerate(tables)
         ]
-        view = self.tables.freeze([table for _, table in parts])
+        view = self.tables.freeze([table for _, table in parts], checkpoint_id, base_id)
+        changes = view.changes or [None] * len(parts)
         frozen = tuple(
             FrozenState(
                 table.name,
@@ -264,11 +277,29 @@ class KeyedStateBackend:
                 entries,
                 part,
                 None if table.expiry is None else table.expiry.limit_ms(),
+                # Values of several types wait for their declaration, which writes them anew.
+                changed if len(self._tables[table.name]) == 1 else None,
             )
-            for (part, table), entries in zip(parts, view.entries, strict=True)
+            for (part, table), entries, changed in zip(parts, view.entries, changes, strict=True)
         )
         return FrozenKeyedState(
             checkpoint_id, self.key_groups, self.max_parallelism, frozen, view.release
+        )
+
+    def go_on_from(self, checkpoint_id: CheckpointId, files: Sequence[StateHandle]) -> None:
+        """All restored values are those of a checkpoint that the next may build on.
+
+        Args:
+            files: Its shared files, each of them written for key groups of this subtask alone.
+        """
+        shared = by_name(files)
+        self.tables.go_on_from(
+            checkpoint_id,
+            {
+                tables[0]: shared[file_name(name)]
+                for name, tables in self._tables.items()
+                if len(tables) == 1 and file_name(name) in shared
+            },
         )
 
     def stored_types(self, name: str) -> list[TypeInformation]:

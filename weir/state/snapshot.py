@@ -24,13 +24,11 @@ interval, which worker processes set to half a millisecond. Pure columns are cop
 written without the lock, so it need not be offered.
 """
 
-import io
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -40,8 +38,10 @@ import pyarrow as pa
 from weir.common.typeinfo import TypeInformation, type_from_wire
 from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaError
 from weir.ids import KeyGroupRange, StateHandle
-from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend
-from weir.state.backends.base import FrozenEntries
+from weir.protocol.restore import CHANGES, WHOLE
+from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend, file_name
+from weir.state.backends.base import FrozenChanges, FrozenEntries
+from weir.state.chains import Chain, Valid
 from weir.state.codec import (
     MixedKeysError,
     SlotKey,
@@ -52,18 +52,17 @@ from weir.state.codec import (
 )
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
-from weir.state.expiry import live_rows
+from weir.state.expiry import live, live_rows
+from weir.state.state_files import Content, Sharing, write_files
 from weir.state.timers import FrozenTimers, KeyedTimers
-from weir.storage.store import StoreWriter
-from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
+from weir.storage.writer import StoredSnapshotWriter
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_CHANGES_SINCE = 2  # Of changes; a file without removed values is written as version 1.
 PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
 PIECE_BYTES = 1 << 20  # Fewer objects, where they are larger than an eighth of a kilobyte.
-FILE_BYTES = 64 << 20  # Of a file, about: a restore holds one of them in memory.
 _HEAD_BYTES = 1 << 16  # Enough for nearly every schema.
 _HEAD_OFFSET = 8  # The magic of an Arrow file, before its schema.
-SINK_BYTES = 1 << 18  # Half a column of a chunk, so that columns bypass the buffer.
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
 Groups: TypeAlias = npt.NDArray[np.uint16]
@@ -108,20 +107,63 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
         StorageError: The storage failed.
     """
     handles: list[StateHandle] = []
+    if isinstance(frozen, FrozenKeyedState):
+        for state in frozen.states:
+            handles += _write_state(frozen, state, writer)
+        return tuple(handles)
     for name, content in _contents(frozen):
-        try:
-            written: list[StateHandle] = []
-            try:
-                _write_files(name, content(False), frozen.key_groups, writer, written)
-            except MixedKeysError:
-                for handle in written:
-                    writer.withdraw(handle)
-                written = []
-                _write_files(name, content(True), frozen.key_groups, writer, written)
-            handles += written
-        except SchemaError as cause:
-            raise SchemaError(f"{name}: {cause}") from cause
+        handles += _written(name, content, frozen.key_groups, writer)
     return tuple(handles)
+
+
+def _write_state(
+    frozen: FrozenKeyedState, state: FrozenState, writer: StoredSnapshotWriter
+) -> Sequence[StateHandle]:
+    """Store one state: whole, or its changes and a slice of it (``weir.state.chains``)."""
+    name, groups = file_name(state.name, state.part), frozen.key_groups
+    whole = partial(_state, frozen, state, groups)
+    changes = state.changes if writer.shares else None
+    if changes is None:
+        return () if state.tables.is_empty else _written(name, whole, groups, writer)
+    chain = Chain(changes.base, groups)
+    if state.tables.is_empty:
+        files: Sequence[StateHandle] = ()
+    elif not changes.base or chain.is_too_long:
+        files = _written(name, whole, groups, writer, sharing=Sharing.IF_LARGE, mode=WHOLE)
+    elif changes.is_empty:
+        files = chain.files
+    else:
+        rewritten = chain.next_slice()
+        rest = partial(_changes, frozen, state, changes, rewritten)
+        part = partial(_state, frozen, state, rewritten)
+        changed = _written(name, rest, groups, writer, sharing=Sharing.YES, mode=CHANGES)
+        begun = _written(name, part, rewritten, writer, sharing=Sharing.YES, mode=WHOLE)
+        files = Chain([*chain.files, *changed, *begun], groups).files
+    changes.stored(() if any(file.path is None for file in files) else files)
+    return files
+
+
+def _written(
+    name: str,
+    content: Callable[[bool], Content],
+    key_groups: KeyGroupRange,
+    writer: StoredSnapshotWriter,
+    *,
+    sharing: Sharing = Sharing.NO,
+    mode: str | None = None,
+) -> list[StateHandle]:
+    """Write files; ``content`` makes their rows, with canonical keys if True."""
+    written: list[StateHandle] = []
+    try:
+        write_files(name, content(False), key_groups, writer, written, sharing=sharing, mode=mode)
+    except MixedKeysError:
+        for handle in written:
+            writer.withdraw(handle)
+        written = []
+        write_files(name, content(True), key_groups, writer, written, sharing=sharing, mode=mode)
+    except SchemaError as cause:
+        raise SchemaError(f"{name}: {cause}") from cause
+    return written
 
 
 def restore(
@@ -129,9 +171,12 @@ def restore(
     key_groups: KeyGroupRange,
     target: RestoreTarget,
     *,
+    valid: Valid | None = None,
     allow_pickled_state: bool = False,
 ) -> None:
     """Add the rows of ``key_groups`` in a stored file of keyed state to ``target``.
+
+    ``valid`` tells which of the target's groups the file is valid of; None: all.
 
     Raises:
         CorruptStateError: ``write_snapshot`` did not store this data.
@@ -146,7 +191,8 @@ def restore(
                     f"{about.max_parallelism}, the job has {target.keyed.max_parallelism}; set "
                     "the old one, by which keys were assigned to key groups"
                 )
-            batches = _owned_batches(reader, key_groups)
+            first = target.keyed.key_groups.first
+            batches = _owned_batches(reader, key_groups, valid, first)
             match about.kind:
                 case "timers":
                     _restore_timers(about, batches, target)
@@ -211,10 +257,11 @@ class _About:
     max_parallelism: int
     canonical_keys: bool
     type: Any = None  # The wire form of the value's type.
+    version: int = 1
 
     def metadata(self) -> dict[str, str]:
         return {
-            "weir.version": str(FORMAT_VERSION),
+            "weir.version": str(self.version),
             "weir.kind": self.kind,
             "weir.name": self.name,
             "weir.max_parallelism": str(self.max_parallelism),
@@ -244,17 +291,15 @@ class _About:
             int(metadata["weir.max_parallelism"]),
             metadata["weir.key"] == "canonical",
             json.loads(metadata["weir.type"]),
+            version,
         )
 
 
-def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], Content]]]:
+def _contents(
+    frozen: FrozenTimers | FrozenColumns,
+) -> Iterator[tuple[str, Callable[[bool], Content]]]:
     """Names of files, and functions that make their content, with canonical keys if True."""
     match frozen:
-        case FrozenKeyedState():
-            for state in frozen.states:
-                if not state.tables.is_empty:
-                    form = f"state+{state.part}" if state.part else "state"
-                    yield f"{form}.{state.name}", partial(_state, frozen, state)
         case FrozenTimers():
             if any(map(len, frozen.timers.values())):
                 yield "timers", partial(_timers, frozen)
@@ -266,21 +311,22 @@ def _contents(frozen: Frozen) -> Iterator[tuple[str, Callable[[bool], Content]]]
 # Writing.
 
 
-def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> Content:
-    key_kind = None if canonical else stored_key_type(islice(_pieces(state.tables), 1))
-    about = _About(
-        state.kind,
-        state.name,
-        frozen.max_parallelism,
-        key_kind is None,
-        state.type_info.to_wire(),
-    )
-    schema = _schema(about, key_kind, {"value": state.type_info.arrow_type})
+def _state(
+    frozen: FrozenKeyedState, state: FrozenState, key_groups: KeyGroupRange, canonical: bool
+) -> Content:
+    """The values of some key groups."""
+    first = frozen.key_groups.first
+    read = range(key_groups.first - first, key_groups.last - first + 1)
+    key_kind = None
+    if not canonical:
+        key_kind = stored_key_type(islice(_pieces(state.tables, read), 1))
+    schema = _schema_of(frozen, state, key_kind)
 
     def batches() -> Iterator[pa.RecordBatch]:
         sized, size = state.kind in ("list", "map"), _PieceSize()
-        first, last = frozen.key_groups.first, key_kind is None
-        for rows in _rows(state.tables, first, size, sized=sized, last=last):
+        # A slice is read again for its canonical keys, and so is the whole.
+        last = key_kind is None and len(read) == len(state.tables.groups)
+        for rows in _rows(state.tables, first, size, groups=read, sized=sized, last=last):
             if state.limit_ms is not None:
                 rows = live_rows(state.kind, state.limit_ms, rows)
             groups, slots, values = rows
@@ -291,6 +337,61 @@ def _state(frozen: FrozenKeyedState, state: FrozenState, canonical: bool) -> Con
         state.tables.end()
 
     return Content(schema, batches())
+
+
+def _changes(
+    frozen: FrozenKeyedState,
+    state: FrozenState,
+    changes: FrozenChanges,
+    without: KeyGroupRange,
+    canonical: bool,
+) -> Content:
+    """What changed in all other key groups; the value of a key that was removed is null."""
+    key_kind = None
+    if not canonical:
+        first_keys = (slots for _, slots, _ in changes.pieces(without, lambda: PIECE_OBJECTS // 8))
+        key_kind = stored_key_type(islice(first_keys, 1))
+    schema = _schema_of(frozen, state, key_kind, _CHANGES_SINCE)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        size = _PieceSize()
+        for groups, slots, values in changes.pieces(without, lambda: size.objects):
+            if (limit_ms := state.limit_ms) is not None:
+                values = [v if v is None else live(state.kind, v, limit_ms) for v in values]
+            size.weight = len(slots)
+            stored = _or_null(state.type_info, values)
+            arrays = [pa.array(groups, pa.uint16()), store_keys(slots, key_kind), stored]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            size.measured(batch.nbytes)
+            yield batch
+
+    return Content(schema, batches())
+
+
+def _or_null(type_info: TypeInformation, values: list[Any]) -> pa.Array:
+    """Values as a column of their type, in which None is null."""
+    there = [value for value in values if value is not None]
+    column = type_info.to_arrow(there)
+    if len(there) == len(values):
+        return column
+    places = count()
+    return column.take(
+        pa.array([None if value is None else next(places) for value in values], pa.int64())
+    )
+
+
+def _schema_of(
+    frozen: FrozenKeyedState, state: FrozenState, key_kind: pa.DataType | None, version: int = 1
+) -> pa.Schema:
+    about = _About(
+        state.kind,
+        state.name,
+        frozen.max_parallelism,
+        key_kind is None,
+        state.type_info.to_wire(),
+        version,
+    )
+    return _schema(about, key_kind, {"value": state.type_info.arrow_type})
 
 
 def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
@@ -401,40 +502,46 @@ class _PieceSize:
         self.objects = min(PIECE_OBJECTS, max(64, PIECE_BYTES // per_object))
 
 
-def _pieces(tables: FrozenEntries) -> Iterator[list[Any]]:
-    """All keys of frozen entries, some at a time."""
-    for group in tables.groups:
+def _pieces(tables: FrozenEntries, groups: range | None = None) -> Iterator[list[Any]]:
+    """The keys of frozen entries, some at a time; None: of all groups."""
+    for group in tables.groups if groups is None else groups:
         for slots, _ in tables.pieces(group, PIECE_OBJECTS // 8):
             yield slots
 
 
 def _rows(
-    tables: FrozenEntries, first: int, size: _PieceSize, *, sized: bool = False, last: bool
+    tables: FrozenEntries,
+    first: int,
+    size: _PieceSize,
+    *,
+    groups: range | None = None,
+    sized: bool = False,
+    last: bool,
 ) -> Iterator[tuple[pa.Array, list[Any], list[Any]]]:
-    """Key groups, keys and values of all frozen entries, of the key groups ``first`` and on.
+    """Key groups, keys and values of frozen entries, of the key groups ``first`` and on.
 
-    Small groups share a piece. ``sized`` values count for as many objects as they hold. ``last``:
-    no group is read again.
+    Small groups share a piece. ``groups`` are those to read; None: all. ``sized`` values count for
+    as many objects as they hold. ``last``: no group is read again.
     """
-    groups: list[int] = []
+    numbers: list[int] = []
     counts: list[int] = []
     keys: list[Any] = []
     values: list[Any] = []
     weight = 0
-    for index in tables.groups:
+    for index in tables.groups if groups is None else groups:
         for piece, piece_values in tables.pieces(index, size.objects // 8, last=last):
-            groups.append(first + index)
+            numbers.append(first + index)
             counts.append(len(piece))
             keys += piece
             values += piece_values
             weight += sum(map(len, piece_values)) if sized else len(piece)
             if weight >= size.objects - size.objects // 8:
                 size.weight = weight
-                yield _repeated(groups, counts), keys, values
-                groups, counts, keys, values, weight = [], [], [], [], 0
+                yield _repeated(numbers, counts), keys, values
+                numbers, counts, keys, values, weight = [], [], [], [], 0
     if keys:
         size.weight = weight
-        yield _repeated(groups, counts), keys, values
+        yield _repeated(numbers, counts), keys, values
 
 
 def _repeated(groups: list[int], counts: list[int]) -> pa.Array:
@@ -445,12 +552,14 @@ def _repeated(groups: list[int], counts: list[int]) -> pa.Array:
 
 
 def _owned_batches(
-    reader: pa.RecordBatchFileReader, key_groups: KeyGroupRange
+    reader: pa.RecordBatchFileReader, key_groups: KeyGroupRange, valid: Valid | None, first: int
 ) -> Iterator[tuple[Groups, pa.RecordBatch]]:
     for index in range(reader.num_record_batches):
         batch = reader.get_batch(index)
         groups: Groups = batch.column("key_group").to_numpy()
         owned = (groups >= key_groups.first) & (groups <= key_groups.last)
+        if valid is not None:
+            owned[owned] = valid[groups[owned] - first]
         if owned.all():
             yield groups, batch
         elif owned.any():
@@ -472,6 +581,16 @@ def _restore_state(
     table = target.keyed.restored_table(about.name, about.kind, type_info)
     first = target.keyed.key_groups.first
     for groups, batch in batches:
+        is_removed = batch.column("value").is_null().to_numpy(zero_copy_only=False)
+        if is_removed.any():
+            if about.version < _CHANGES_SINCE:
+                raise ValueError(f"state {about.name!r} holds a key without a value")
+            removed = load_keys(
+                batch.column("key").filter(pa.array(is_removed)), canonical=about.canonical_keys
+            )
+            for group, start, end in _runs(groups[is_removed]):
+                table.unload(group - first, removed[start:end])
+            groups, batch = groups[~is_removed], batch.filter(pa.array(~is_removed))
         slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
         values = type_info.from_arrow(batch.column("value"))
         for group, start, end in _runs(groups):

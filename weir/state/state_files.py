@@ -7,11 +7,13 @@ import io
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
 
 from weir.ids import KeyGroupRange, StateHandle
+from weir.protocol.restore import CHANGES, WHOLE
 from weir.storage.store import StoreWriter
 from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 
@@ -28,18 +30,38 @@ class Content:
     of_objects: bool = True  # Converting them needs the interpreter lock.
 
 
+class Sharing(Enum):
+    """Whether later checkpoints may name a file."""
+
+    NO = auto()
+    IF_LARGE = auto()  # Unless all of it is so small that it goes into the acknowledgement.
+    YES = auto()
+
+
 def write_files(
     name: str,
     content: Content,
     key_groups: KeyGroupRange,
     writer: StoredSnapshotWriter,
     written: list[StateHandle],
+    *,
+    sharing: Sharing = Sharing.NO,
+    mode: str | None = None,
 ) -> None:
-    """Write one file, or several where it would be too long to be read at once."""
+    """Write one file, or several where it would be too long to be read at once.
+
+    Args:
+        mode: Of shared files.
+    """
     batch = next(content.batches, None)
+    form = CHANGES if mode == CHANGES else "keyed"
     while batch is not None or not written:
-        place = f"keyed+{len(written)}/{name}" if written else f"keyed/{name}"
-        with _Sink(place, writer) as sink:
+        place = f"{form}+{len(written)}/{name}" if written else f"{form}/{name}"
+        # What is whole in several files begins in the first.
+        own_mode = None if written and mode == WHOLE else mode
+        is_shared = written and sharing is not Sharing.NO
+        own_sharing = Sharing.YES if is_shared else sharing
+        with _Sink(place, writer, own_sharing, own_mode) as sink:
             # Arrow writes many small buffers, and each call into Python waits for the interpreter
             # lock. Buffers of at least SINK_BYTES bypass the stream's own.
             buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
@@ -61,10 +83,15 @@ def write_files(
 class _Sink(io.RawIOBase):
     """The bytes of one file: in memory while they may be inline, from then on in the storage."""
 
-    def __init__(self, path_name: str, writer: StoredSnapshotWriter) -> None:
+    def __init__(
+        self, path_name: str, writer: StoredSnapshotWriter, sharing: Sharing, mode: str | None
+    ) -> None:
         super().__init__()
         self._path_name = path_name
         self._writer = writer
+        self._sharing = sharing
+        self._mode = mode
+        self._limit = 0 if sharing is Sharing.YES else writer.inline_max
         self._held: bytearray | None = bytearray()
         self._file: StoreWriter | None = None
         self._path = ""
@@ -83,9 +110,11 @@ class _Sink(io.RawIOBase):
             self._file.write(data)
         elif self._held is not None:
             self._held += data
-            limit = self._writer.inline_max
-            if limit is not None and len(self._held) >= limit:
-                self._path = self._writer.path(self._path_name)
+            if self._limit is not None and len(self._held) >= self._limit:
+                place = self._writer.path
+                if self._sharing is not Sharing.NO:
+                    place = self._writer.shared_path
+                self._path = place(self._path_name)
                 self._file = self._writer.open(self._path)
                 self._file.write(memoryview(self._held))
                 self._held = None
@@ -103,6 +132,7 @@ class _Sink(io.RawIOBase):
             checksum=written.checksum,
             path=self._path,
             key_groups=key_groups,
+            mode=self._mode,
         )
 
     def __exit__(self, *raised: Any) -> None:

@@ -74,6 +74,7 @@ class InlineWriter:
     """Keeps all state in the handles."""
 
     inline_max = None
+    shares = False
 
     def put(self, kind: str, name: str, data: bytes, **about: Any) -> StateHandle:
         return StateHandle(kind=kind, name=name, size=len(data), checksum="", inline=data, **about)

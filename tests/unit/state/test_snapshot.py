@@ -445,7 +445,7 @@ def test_state_too_long_for_a_file_is_written_in_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restore holds one file in memory, and a storage need not read more than that at once."""
-    monkeypatch.setattr("weir.state.snapshot.FILE_BYTES", 20_000)
+    monkeypatch.setattr("weir.state.state_files.FILE_BYTES", 20_000)
     monkeypatch.setattr("weir.storage.manifest._VERIFY_PIECE_BYTES", 7_000)
     monkeypatch.setattr("weir.storage.local.READ_BYTES_MAX", 10_000)
     store = LocalStore(tmp_path)

@@ -4,11 +4,12 @@ A value is a Python object, never None. The loop thread calls everything but ``F
 which belongs to the snapshot thread.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from weir.common.typeinfo import TypeInformation
+from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
@@ -60,6 +61,9 @@ class StateTable(Protocol):
     def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
         """Take over restored values, before any other use."""
 
+    def unload(self, group: int, slots: Iterable[SlotKey]) -> None:
+        """Drop restored values, which a later checkpoint had removed."""
+
     def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
         """The values of a group, which may change meanwhile."""
 
@@ -97,12 +101,44 @@ class FrozenEntries(Protocol):
         """Drop what only reading needs: no group is read again."""
 
 
+class FrozenChanges(Protocol):
+    """The values of one state that changed since the checkpoint that this one builds on.
+
+    It belongs to the snapshot thread.
+    """
+
+    @property
+    def base(self) -> Sequence[StateHandle]:
+        """The shared files of that checkpoint; empty: the state is to be written whole.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changed."""
+
+    def pieces(
+        self, without: KeyGroupRange | None, size: Callable[[], int]
+    ) -> Iterator[tuple[list[int], list[Any], list[Any]]]:
+        """Key groups, slots and values, at most ``size`` at a time; None: the value was removed.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+
+    def stored(self, handles: Sequence[StateHandle]) -> None:
+        """The shared files of this checkpoint, for later ones to build on; empty: there are none."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrozenView:
     """The states of a backend as they were at a barrier."""
 
     entries: Sequence[FrozenEntries]  # One for each of the tables given.
     release: Callable[[], None]  # Ends the sharing; on the loop thread.
+    changes: Sequence[FrozenChanges] | None = None  # Likewise. None: all is to be written.
 
 
 class StateTables(Protocol):
@@ -119,11 +155,25 @@ class StateTables(Protocol):
         Units: O(keys).
         """
 
-    def freeze(self, tables: Sequence[StateTable]) -> FrozenView:
+    def freeze(
+        self,
+        tables: Sequence[StateTable],
+        checkpoint_id: CheckpointId,
+        base_id: CheckpointId | None = None,
+    ) -> FrozenView:
         """A view of tables as they are now.
+
+        Args:
+            base_id: The completed checkpoint that this one may build on; 0: later ones may build on
+                this one; None: neither.
 
         Units: O(states x key groups), independent of the number of keys.
         """
+
+    def go_on_from(
+        self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
+    ) -> None:
+        """The tables are as a checkpoint has them that the next may build on, with these files."""
 
     def tidy(self) -> None:
         """Do a slice of work in the background; between two slices of records, none of whose

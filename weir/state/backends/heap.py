@@ -6,10 +6,11 @@ barrier is not protected: a function must read its state anew for each record, a
 anyway.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weir.common.typeinfo import TypeInformation
+from weir.ids import CheckpointId, StateHandle
 from weir.state.backends.base import FrozenView, StateTable
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
@@ -49,6 +50,11 @@ class HeapTable(SharedTables[SlotKey]):
     def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
         """Take over restored values."""
         self.tables[group].update(zip(slots, values, strict=True))
+
+    def unload(self, group: int, slots: Iterable[SlotKey]) -> None:
+        """Drop restored values."""
+        for slot in slots:
+            self.tables[group].pop(slot, None)
 
     def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
         """The values of a group."""
@@ -92,8 +98,13 @@ class HeapTables:
         assert isinstance(table, HeapTable)
         return table.evolved(type_info, convert)
 
-    def freeze(self, tables: Sequence[StateTable]) -> FrozenView:
-        """A view that shares all data with the tables."""
+    def freeze(
+        self,
+        tables: Sequence[StateTable],
+        checkpoint_id: CheckpointId,
+        base_id: CheckpointId | None = None,
+    ) -> FrozenView:
+        """A view that shares all data with the tables; which values changed is not known."""
         shared = [(table, table.freeze()) for table in tables if isinstance(table, HeapTable)]
 
         def release() -> None:
@@ -101,6 +112,11 @@ class HeapTables:
                 table.release(view)
 
         return FrozenView([view for _, view in shared], release)
+
+    def go_on_from(
+        self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
+    ) -> None:
+        """There is nothing to build on."""
 
     def tidy(self) -> None:
         """There is nothing to do."""

@@ -19,13 +19,16 @@ object: the database belongs to one process, no other reads it, and no restore d
 
 A mutable value that is read is fresh from then on, because it can be changed in place. One that an
 increment holds is copied before.
+
+The keys of what was written are kept by the interval between two barriers, so that a checkpoint can
+tell what changed since the one it builds on (``progress``).
 """
 
 import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -35,9 +38,11 @@ import rocksdict
 from weir.common.typeinfo import TypeInformation
 from weir.errors import StorageError
 from weir.graph.key_groups import TAG_INT, TAG_NONE, TAG_STR, decode_key, encode_key
-from weir.ids import KeyGroupRange
+from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.base import Entries, FrozenView, StateTable
+from weir.state.backends.changed_keys import merged
 from weir.state.backends.local_directory import LocalDirectory
+from weir.state.backends.progress import Progress, Since
 from weir.state.codec import SlotKey, slot_key
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
@@ -94,6 +99,7 @@ class RocksTable:
         self.fresh = store.no_values()
         self.increments: list[_Values] = []  # Sealed and not wholly written, oldest first.
         self.family_name, self.family = family
+        self.number = int(self.family_name)
         self.tables: Sequence[Entries] = [_Group(self, i) for i in range(len(self.fresh))]
         self.views: tuple[ChangeLog[SlotKey], ...] = ()  # The log of changes, if there is one.
         self._store = store
@@ -150,6 +156,11 @@ class RocksTable:
         self._store.written += len(values_of_group) - before
         self._store.make_room()
 
+    def unload(self, group: int, slots: Iterable[SlotKey]) -> None:
+        """Drop restored values."""
+        dropped = list(slots)
+        self.load(group, dropped, [None] * len(dropped))
+
     def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
         """The values of a group, which may change meanwhile."""
         for slot in self.slots(group):
@@ -200,9 +211,17 @@ class RocksTable:
 class _View:
     """A barrier: for each table an iterator, once the increment of the barrier is written."""
 
-    def __init__(self, tables: Sequence[RocksTable]) -> None:
-        self.families = [table.family for table in tables]
+    def __init__(
+        self,
+        tables: Sequence[RocksTable],
+        checkpoint_id: CheckpointId,
+        base_id: CheckpointId | None,
+    ) -> None:
+        self.tables = tables
+        self.checkpoint_id = checkpoint_id
+        self.base_id = base_id
         self.iterators: list[Any] = []
+        self.since: Since | None = None
         self.is_released = False
 
 
@@ -259,6 +278,67 @@ class FrozenRocks:
         return self._view.iterators[self._index]
 
 
+class FrozenRocksChanges:
+    """The values of one state that changed since the checkpoint that a barrier's builds on."""
+
+    def __init__(self, store: "RocksTables", view: _View, index: int) -> None:
+        self._store = store
+        self._view = view
+        self._index = index
+        self._table = view.tables[index]
+
+    @property
+    def base(self) -> Sequence[StateHandle]:
+        """The shared files of that checkpoint; empty: the state is to be written whole."""
+        return self._since.files.get(self._table.number, ())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changed."""
+        return next(self._keys(), None) is None
+
+    def pieces(
+        self, without: KeyGroupRange | None, size: Callable[[], int]
+    ) -> Iterator[tuple[list[int], list[Any], list[Any]]]:
+        """Key groups, slots and values, at most ``size`` at a time; None: the value was removed."""
+        iterator = self._view.iterators[self._index]
+        groups: list[int] = []
+        slots: list[Any] = []
+        values: list[Any] = []
+        for key in self._keys():
+            group = int.from_bytes(key[:_GROUP_BYTES], "big")
+            if without is not None and group in without:
+                continue
+            iterator.seek(key)
+            is_there = iterator.valid() and iterator.key() == key
+            groups.append(group)
+            slots.append(_slot_of(key[_GROUP_BYTES:]))
+            values.append(pickle.loads(iterator.value()) if is_there else None)
+            if len(slots) >= size():
+                self._store.check(iterator)
+                yield groups, slots, values
+                groups, slots, values = [], [], []
+        self._store.check(iterator)
+        if slots:
+            yield groups, slots, values
+
+    def stored(self, handles: Sequence[StateHandle]) -> None:
+        """The shared files of this checkpoint, for later ones to build on."""
+        self._since.store(self._table.number, handles)
+
+    def _keys(self) -> Iterator[bytes]:
+        keys = merged(self._since.intervals, self._table.number)
+        while (key := self._store.guarded(lambda: next(keys, None))) is not None:
+            yield key
+
+    @property
+    def _since(self) -> Since:
+        if not self._view.iterators:
+            self._store.write_up_to(self._view)
+        assert self._view.since is not None
+        return self._view.since
+
+
 class RocksTables:
     """The tables of one operator subtask."""
 
@@ -280,6 +360,7 @@ class RocksTables:
         self._numbers = count()
         self._lock = threading.Lock()  # Of writing.
         self._sealed: deque[_Increment] = deque()
+        self._progress = Progress(self._directory.path)
         self._fresh_max = min(FRESH_MAX, _FIRST_VALUES)
         self._piece_max = min(PIECE_VALUES, _FIRST_VALUES)
 
@@ -331,21 +412,46 @@ class RocksTables:
                 break
             yield key[_GROUP_BYTES:], iterator.value()
             iterator.next()
-        self._guarded(iterator.status)
+        self.check(iterator)
+
+    def check(self, iterator: Any) -> None:
+        """Check that an iterator ended, if it did, because there is no more.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        self.guarded(iterator.status)
 
     # Freezing and writing.
 
-    def freeze(self, tables: Sequence[StateTable]) -> FrozenView:
+    def freeze(
+        self,
+        tables: Sequence[StateTable],
+        checkpoint_id: CheckpointId,
+        base_id: CheckpointId | None = None,
+    ) -> FrozenView:
         """A view of tables as they are now."""
         mine = [table for table in tables if isinstance(table, RocksTable)]
-        view = _View(mine)
+        view = _View(mine, checkpoint_id, base_id)
         self._seal(view)
 
         def release() -> None:
             view.is_released = True  # Without the lock, for which the loop might have to wait.
             view.iterators = []
 
-        return FrozenView([FrozenRocks(self, view, i) for i in range(len(mine))], release)
+        indices = range(len(mine))
+        changes = None if base_id is None else [FrozenRocksChanges(self, view, i) for i in indices]
+        return FrozenView([FrozenRocks(self, view, i) for i in indices], release, changes)
+
+    def go_on_from(
+        self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
+    ) -> None:
+        """The tables are as a checkpoint has them that the next may build on, with these files."""
+        self._seal(None)
+        while self._sealed:
+            self._write_piece()
+        numbered = {t.number: tuple(own) for t, own in files.items() if isinstance(t, RocksTable)}
+        self._progress.begin(checkpoint_id, numbered)
 
     def tidy(self) -> None:
         """Seal what was changed, if it is much, and write a piece of what is sealed."""
@@ -419,8 +525,11 @@ class RocksTables:
                 increment.left = None  # To be written anew, which gives the same.
                 raise
             view = increment.view
-            if view is not None and not view.is_released:
-                view.iterators = [family.iter() for family in view.families]
+            if view is not None:
+                if view.base_id is not None:
+                    view.since = self._progress.close(view.checkpoint_id, view.base_id)
+                if not view.is_released:
+                    view.iterators = [table.family.iter() for table in view.tables]
             self._sealed.popleft()
             for table, _ in increment.parts:
                 table.increments.pop(0)
@@ -448,13 +557,19 @@ class RocksTables:
 
     def _ingest(self, table: RocksTable, piece: Sequence[tuple[bytes, Any]]) -> None:
         path = self._directory.path / f"{next(self._numbers)}.sst"
-        bytes_written = self._guarded(lambda: _write_file(path, piece, self._options))
-        self._guarded(lambda: table.family.ingest_external_file([str(path)], _MOVE))
+        bytes_written = self.guarded(lambda: _write_file(path, piece, self._options))
+        self.guarded(lambda: table.family.ingest_external_file([str(path)], _MOVE))
+        self.guarded(lambda: self._progress.changed(table.number, [key for key, _ in piece]))
         per_value = max(1, bytes_written // len(piece))
         self._fresh_max = min(FRESH_MAX, max(64, FRESH_BYTES // per_value))
         self._piece_max = min(PIECE_VALUES, max(64, PIECE_BYTES // per_value))
 
-    def _guarded(self, call: Callable[[], Any]) -> Any:
+    def guarded(self, call: Callable[[], Any]) -> Any:
+        """The result of a call that works with the local disk.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
         try:
             return call()
         except Exception as error:  # rocksdict raises no class of its own.

@@ -1,0 +1,117 @@
+"""The progress of a state from checkpoint to checkpoint: its files at each, and the keys since.
+
+A checkpoint is written as the changes since its *base*, which its barrier names: the checkpoint
+that completed last before it was triggered. What changed between two barriers is an *interval*.
+The changes since the base are those of all intervals behind it, whatever became of the checkpoints
+in between. So one that was aborted, or that completed unheard of, loses nothing: its interval is
+written again with the next one, and its own files are named by no other. Intervals and files that
+are older than a base are dropped, since bases only grow.
+
+Where the base is not known here, the state is written whole: at first, after a restore from files
+that are not this job's own or were written for other key groups, and when more has changed since
+the last completed checkpoint than is worth keeping track of.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from weir.ids import CheckpointId, StateHandle
+from weir.state.backends.changed_keys import ChangedKeys
+
+INTERVALS_MAX: Final = 16  # Since a base: of checkpoints that did not complete.
+CHANGED_BYTES_MIN: Final = 16 << 20  # Of keys, which are kept track of however small the state is.
+
+Files: TypeAlias = Mapping[int, Sequence[StateHandle]]  # By the number of a table.
+
+
+@dataclass(slots=True)
+class _Interval:
+    """The changes up to a barrier, since the one before it."""
+
+    up_to: CheckpointId
+    keys: ChangedKeys
+
+
+@dataclass(slots=True)
+class _Known:
+    """The shared files of a checkpoint, as far as they are written."""
+
+    files: dict[int, tuple[StateHandle, ...]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The size of all files, in bytes."""
+        return sum(handle.size for files in self.files.values() for handle in files)
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What one checkpoint builds on."""
+
+    files: Files  # Of its base; empty: there is none.
+    intervals: Sequence[ChangedKeys]  # Since its base.
+    _own: _Known
+
+    def store(self, table: int, handles: Sequence[StateHandle]) -> None:
+        """The shared files of a table in this checkpoint, for later ones to build on."""
+        self._own.files[table] = tuple(handles)
+
+
+class Progress:
+    """The progress of all tables of one operator subtask; one thread at a time uses it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: dict[CheckpointId, _Known] = {}
+        self._intervals: deque[_Interval] = deque()  # Oldest first.
+        self._now: ChangedKeys | None = None  # Since the last barrier. None: not kept track of.
+
+    def begin(self, checkpoint_id: CheckpointId, files: Files) -> None:
+        """The tables are as this checkpoint has them."""
+        known = {number: tuple(handles) for number, handles in files.items()}
+        self._known[checkpoint_id] = _Known(known)
+        self._now = ChangedKeys(self._directory)
+
+    def changed(self, table: int, keys: Sequence[bytes]) -> None:
+        """Sorted keys of a table have changed.
+
+        Raises:
+            OSError: The local disk failed.
+        """
+        if self._now is None:
+            return
+        self._now.append(table, keys)
+        whole = max((known.size for known in self._known.values()), default=0)
+        if self._size > max(CHANGED_BYTES_MIN, whole):
+            self._drop()
+
+    def close(self, checkpoint_id: CheckpointId, base_id: CheckpointId) -> Since:
+        """A barrier: the interval before it is over; what its checkpoint builds on."""
+        if self._now is not None:
+            self._intervals.append(_Interval(checkpoint_id, self._now))
+        if len(self._intervals) > INTERVALS_MAX:
+            self._drop()
+        for old in [number for number in self._known if number < base_id]:
+            del self._known[old]
+        while self._intervals and self._intervals[0].up_to <= base_id:
+            self._intervals.popleft()
+        base = self._known.get(base_id)
+        files = {} if base is None else base.files
+        intervals = () if base is None else tuple(one.keys for one in self._intervals)
+        own = self._known[checkpoint_id] = _Known()
+        self._now = ChangedKeys(self._directory)
+        return Since(files, intervals, own)
+
+    @property
+    def _size(self) -> int:
+        now = 0 if self._now is None else self._now.size
+        return now + sum(one.keys.size for one in self._intervals)
+
+    def _drop(self) -> None:
+        """Keep track no more, until the next barrier."""
+        self._known.clear()
+        self._intervals.clear()
+        self._now = None

@@ -1,0 +1,107 @@
+"""Chains of state files: key groups that a file holds whole, and the changes of later checkpoints.
+
+A state that is written incrementally is the files of its chain, read in their order. One of the
+mode ``WHOLE`` begins its key groups anew: what the files before it say of them is void. One of the
+mode ``CHANGES`` holds the keys that changed, or were removed, since the checkpoint before. One
+without a mode goes on with the file before it, or stands for itself.
+
+A chain stays short. Each checkpoint that writes changes rewrites a slice of the key groups, the
+sixteenth whose files are the oldest, and files of which no group is valid any more leave the chain.
+So a restore reads the changes of sixteen checkpoints at most. And the changes of a chain are no
+larger than what it holds whole: where they are, the next checkpoint writes everything anew. So a
+checkpoint has at most about three times the bytes of its state: what is whole, void parts of it
+that wait for the last of their groups, and changes.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from weir.ids import KeyGroupRange, StateHandle
+from weir.protocol.deployment import RestoredHandle
+from weir.protocol.restore import CHANGES, WHOLE
+
+SLICES: Final = 16
+
+Valid: TypeAlias = npt.NDArray[np.bool_]  # By the index of a key group.
+
+
+def parts_to_read(
+    pieces: Sequence[RestoredHandle], key_groups: KeyGroupRange
+) -> list[tuple[RestoredHandle, Valid | None]]:
+    """The pieces of keyed state that a restore reads, with the groups of which they are valid.
+
+    The groups are counted from the first of ``key_groups``. None: of all groups.
+    """
+    latest: dict[str, npt.NDArray[np.int64]] = {}
+    for index, piece in enumerate(pieces):
+        if piece.handle.mode == WHOLE:
+            latest.setdefault(piece.handle.name, _none(key_groups))
+            span = _span(piece.key_groups or key_groups, key_groups)
+            latest[piece.handle.name][span] = index
+    read: list[tuple[RestoredHandle, Valid | None]] = []
+    for index, piece in enumerate(pieces):
+        since = latest.get(piece.handle.name)
+        if since is None:
+            read.append((piece, None))
+            continue
+        valid = since <= index
+        if valid[_span(piece.key_groups or key_groups, key_groups)].any():
+            read.append((piece, None if valid.all() else valid))
+    return read
+
+
+class Chain:
+    """The files of one state in one subtask."""
+
+    def __init__(self, files: Sequence[StateHandle], key_groups: KeyGroupRange) -> None:
+        self._key_groups = key_groups
+        self._since = _none(key_groups)  # The newest file that holds each group whole.
+        for index, file in enumerate(files):
+            if file.mode == WHOLE:
+                self._since[self._span(file)] = index
+        self._shares = [float((self._since[self._span(f)] <= i).mean()) for i, f in enumerate(files)]
+        self._files = files
+
+    @property
+    def files(self) -> tuple[StateHandle, ...]:
+        """The files of which some group is valid."""
+        return tuple(file for file, share in zip(self._files, self._shares, strict=True) if share)
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether its changes are larger than what it holds whole."""
+        changes = whole = 0.0
+        for file, share in zip(self._files, self._shares, strict=True):
+            if file.mode == CHANGES:
+                changes += file.size * bool(share)
+            else:
+                whole += file.size * share
+        return changes > whole
+
+    def next_slice(self) -> KeyGroupRange:
+        """The key groups to rewrite next: those that were rewritten the longest ago."""
+        size = -(-len(self._key_groups) // SLICES)
+        first = int(self._since.argmin())
+        last = min(first + size, len(self._key_groups)) - 1
+        return KeyGroupRange(self._key_groups.first + first, self._key_groups.first + last)
+
+    def _span(self, file: StateHandle) -> slice:
+        return _span(file.key_groups or self._key_groups, self._key_groups)
+
+
+def by_name(handles: Sequence[StateHandle]) -> dict[str, list[StateHandle]]:
+    """The handles of each state, in their order."""
+    ordered = sorted(handles, key=lambda handle: handle.name)
+    return {name: list(own) for name, own in groupby(ordered, key=lambda handle: handle.name)}
+
+
+def _none(key_groups: KeyGroupRange) -> npt.NDArray[np.int64]:
+    return np.full(len(key_groups), -1, np.int64)
+
+
+def _span(groups: KeyGroupRange, within: KeyGroupRange) -> slice:
+    return slice(max(groups.first - within.first, 0), groups.last - within.first + 1)
