@@ -4,7 +4,7 @@ It declares and restores states, converts what was restored, and has the current
 states act. The values lie in the tables of a backend (``backends``).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -15,7 +15,6 @@ from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.base import FrozenChanges, FrozenEntries, StateTable, StateTables
 from weir.state.backends.heap import HeapTables
-from weir.state.chains import by_name
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.state.descriptors import (
     AggregatingStateDescriptor,
@@ -268,7 +267,7 @@ class KeyedStateBackend:
             (part, table) for tables in self._tables.values() for part, table in enumerate(tables)
         ]
         view = self.tables.freeze([table for _, table in parts], checkpoint_id, base_id)
-        changes = view.changes or [None] * len(parts)
+        changes: Sequence[FrozenChanges | None] = view.changes or [None] * len(parts)
         frozen = tuple(
             FrozenState(
                 table.name,
@@ -286,19 +285,20 @@ class KeyedStateBackend:
             checkpoint_id, self.key_groups, self.max_parallelism, frozen, view.release
         )
 
-    def go_on_from(self, checkpoint_id: CheckpointId, files: Sequence[StateHandle]) -> None:
+    def go_on_from(
+        self, checkpoint_id: CheckpointId, files: Mapping[str, Sequence[StateHandle]]
+    ) -> None:
         """All restored values are those of a checkpoint that the next may build on.
 
         Args:
-            files: Its shared files, each of them written for key groups of this subtask alone.
+            files: All files of states that lie in shared ones alone, by their names.
         """
-        shared = by_name(files)
         self.tables.go_on_from(
             checkpoint_id,
             {
-                tables[0]: shared[file_name(name)]
+                tables[0]: files[file_name(name)]
                 for name, tables in self._tables.items()
-                if len(tables) == 1 and file_name(name) in shared
+                if len(tables) == 1 and file_name(name) in files
             },
         )
 

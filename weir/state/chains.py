@@ -23,6 +23,7 @@ import numpy.typing as npt
 from weir.ids import KeyGroupRange, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.restore import CHANGES, WHOLE
+from weir.storage.layout import writer_of_shared
 
 SLICES: Final = 16
 
@@ -91,6 +92,18 @@ class Chain:
 
     def _span(self, file: StateHandle) -> slice:
         return _span(file.key_groups or self._key_groups, self._key_groups)
+
+
+def is_shared(file: StateHandle, key_groups: KeyGroupRange) -> bool:
+    """Whether later checkpoints may name a file, which holds nothing but these groups."""
+    groups = file.key_groups
+    return (
+        file.path is not None
+        and writer_of_shared(file.path) is not None
+        and groups is not None
+        and groups.first in key_groups
+        and groups.last in key_groups
+    )
 
 
 def by_name(handles: Sequence[StateHandle]) -> dict[str, list[StateHandle]]:

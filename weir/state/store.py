@@ -18,6 +18,7 @@ from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.state.backend import KeyedStateBackend
 from weir.state.backends.base import StateTables
+from weir.state.chains import by_name, is_shared, parts_to_read
 from weir.state.columnar import ColumnarTable
 from weir.state.evolution import (
     Declaration,
@@ -64,6 +65,7 @@ class OperatorStateStore:
         judge: Judge | None = None,
         clock: Clock | None = None,
         tables: StateTables | None = None,
+        restored_id: CheckpointId | None = None,
     ) -> None:
         """Restore the state of the handles.
 
@@ -77,6 +79,7 @@ class OperatorStateStore:
             judge: Called for every declared state; None refuses state that cannot be mapped.
             clock: The clock by which state expires; None: the machine's.
             tables: The tables of the backend for values per key; None: in memory.
+            restored_id: The checkpoint of the handles, if the next one may name files of it.
 
         Raises:
             CorruptStateError: The bytes of a handle are damaged.
@@ -104,14 +107,17 @@ class OperatorStateStore:
         self._declared_modes: dict[str, str] = {}  # Of operator state, by name.
         self._timers_restored = self._timers_declared = False
         target = _Target(self._keyed, self._timers, self._restored_table)
-        for piece in restored:
+        parts = parts_to_read(tuple(restored), key_groups)
+        for piece, valid in parts:
             self.restored = True
             self.restored_bytes += piece.handle.size
             data = read(piece.handle)
             match piece.handle.kind, piece.handle.mode:
                 case "keyed", _ if keyed:
                     groups = piece.key_groups or key_groups
-                    restore(data, groups, target, allow_pickled_state=allow_pickled_state)
+                    restore(
+                        data, groups, target, valid=valid, allow_pickled_state=allow_pickled_state
+                    )
                     self._timers_restored |= piece.handle.name == "timers"
                 case "keyed", _:
                     if refusal := keyless_refusal(
@@ -124,6 +130,8 @@ class OperatorStateStore:
                     self._list(piece.handle.name, mode).restore(data, piece.share)
                 case kind, mode:
                     raise CorruptStateError(f"there is no state of kind {kind} and mode {mode}")
+        if restored_id is not None and keyed:
+            self._go_on_from(restored_id, [piece.handle for piece, _ in parts])
 
     @property
     def keyed(self) -> KeyedStateBackend:
@@ -246,14 +254,19 @@ class OperatorStateStore:
             if left <= 0:
                 return
 
-    def freeze(self, checkpoint_id: CheckpointId) -> list[SnapshotPart]:
+    def freeze(
+        self, checkpoint_id: CheckpointId, base_id: CheckpointId | None = None
+    ) -> list[SnapshotPart]:
         """All state as it is now.
+
+        Args:
+            base_id: As the barrier has it: the checkpoint that this one may build on.
 
         Units: O(states x key groups + chunks), independent of the number of keys.
         """
         parts: list[SnapshotPart] = []
         if self.is_keyed:
-            parts.append(KeyedPart(self._keyed.freeze(checkpoint_id)))
+            parts.append(KeyedPart(self._keyed.freeze(checkpoint_id, base_id)))
             parts.append(KeyedPart(self._timers.freeze(checkpoint_id)))
             parts += [KeyedPart(table.freeze(checkpoint_id)) for table in self._tables.values()]
         parts += [state.freeze() for state in self._lists.values()]
@@ -263,6 +276,16 @@ class OperatorStateStore:
     def close(self) -> None:
         """Release what the backend holds, such as files on local disk."""
         self._keyed.tables.close()
+
+    def _go_on_from(self, checkpoint_id: CheckpointId, handles: Sequence[StateHandle]) -> None:
+        """The next checkpoint may name restored files of states that lie in such alone."""
+        shared = {
+            name: files
+            for name, files in by_name([h for h in handles if h.kind == "keyed"]).items()
+            if all(is_shared(file, self.key_groups) for file in files)
+        }
+        if shared:
+            self._keyed.go_on_from(checkpoint_id, shared)
 
     def _table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]

@@ -24,6 +24,7 @@ from weir.protocol.unaligned import make_handler
 from weir.state.backends.choice import open_tables
 from weir.state.channel_state import KIND, decode_records
 from weir.state.store import OperatorStateStore
+from weir.storage.layout import JobLayout
 from weir.storage.manifest import read_handle
 from weir.storage.store import CheckpointStore, store_for
 from weir.storage.writer import writer_factory
@@ -143,6 +144,7 @@ def _build(
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
             clock=clock,
             tables=open_tables(config.state, key_groups) if node.keyed else None,
+            restored_id=_base_of(deploy),
         )
         restored_bytes += state.restored_bytes
         head_output = _output(chain, uid, operators, gates, reuse=config.object_reuse)
@@ -212,6 +214,19 @@ def _build(
         ),
         restored_bytes,
     )
+
+
+def _base_of(deploy: Deploy) -> CheckpointId | None:
+    """The restored checkpoint, if its files are the job's own, in the storage that it writes to.
+
+    Those of a savepoint belong to its user, and those of another job to that job: either may delete
+    them, so the first checkpoint names none of them.
+    """
+    is_own = (deploy.restored_storage, deploy.restored_directory) == (
+        deploy.storage,
+        JobLayout(deploy.job_id).directory,
+    )
+    return deploy.restored_checkpoint if is_own and deploy.storage is not None else None
 
 
 def _restore_backlog(

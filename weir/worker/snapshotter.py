@@ -42,7 +42,10 @@ class OperatorFreeze:
 
 @dataclass(slots=True)
 class _Running:
-    """One snapshot. All but ``writers``, ``writing_ns`` and ``cancelled`` is the loop's own."""
+    """One snapshot.
+
+    All but ``writers``, ``writing_ns``, ``written_sizes`` and ``cancelled`` is the loop's own.
+    """
 
     chain: SubtaskId
     checkpoint_id: CheckpointId
@@ -57,6 +60,7 @@ class _Running:
     under_way: int = 0  # Works that the thread has not done yet.
     unwritten_bytes: int = 0
     states: Sequence[tuple[StateHandle, ...]] = ()  # By operator.
+    written_sizes: list[int] = field(default_factory=list)  # Of each: bytes that are new.
     writing_ns: list[int] = field(default_factory=list)  # Of each of these.
     channels: list[StateHandle] = field(default_factory=list)
     is_released: bool = False
@@ -248,12 +252,12 @@ class Snapshotter:
     def _acknowledge(self, running: _Running) -> None:
         async_ms = (self._clock.monotonic_ns() - running.started_ns) / 1e6
         acks = []
-        for freeze, states in zip(running.frozen, running.states, strict=True):
+        each = zip(running.frozen, running.states, running.written_sizes, strict=True)
+        for freeze, states, written_size in each:
             # The alignment and what was under way belong to the chain's head alone.
             is_head = freeze.subtask == running.chain
             channels = tuple(running.channels) if is_head else ()
             of_alignment = {} if is_head else _NO_ALIGNMENT
-            size = _size(states)
             metrics = replace(
                 running.metrics,
                 **of_alignment,
@@ -263,8 +267,8 @@ class Snapshotter:
                 bytes_persisted_at_outputs=_size(
                     [handle for handle in channels if output_receiver(handle.name) is not None]
                 ),
-                state_size=size,
-                written_size=size,
+                state_size=_size(states),
+                written_size=written_size,
             )
             acks.append(OperatorAck(freeze.subtask, (*states, *channels), metrics))
         writing_ms = tuple(ns / 1e6 for ns in running.writing_ns)
@@ -277,8 +281,13 @@ class Snapshotter:
     def _timed(self, freeze: OperatorFreeze, running: _Running) -> tuple[StateHandle, ...]:
         """Write one operator's part, and note for how long."""
         started = self._clock.monotonic_ns()
+        writers = len(running.writers)
         handles = self._write(freeze.subtask, freeze.parts, running)
         running.writing_ns.append(self._clock.monotonic_ns() - started)
+        own = running.writers[writers:]
+        running.written_sizes.append(
+            sum(handle.size for handle in handles if any(one.is_new(handle) for one in own))
+        )
         return handles
 
     def _write(

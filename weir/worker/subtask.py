@@ -537,7 +537,10 @@ class Subtask:
         frozen = [
             OperatorFreeze(
                 one.subtask,
-                [*one.state.freeze(checkpoint_id), *one.operator.snapshot(checkpoint_id)],
+                [
+                    *one.state.freeze(checkpoint_id, barrier.options.base_id),
+                    *one.operator.snapshot(checkpoint_id),
+                ],
             )
             for one in self._operators
         ]

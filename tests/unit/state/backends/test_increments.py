@@ -1,0 +1,353 @@
+"""Checkpoints that hold changes: each restores to what was there at its barrier, and no file is
+missing or left over, whatever becomes of the checkpoints around it and wherever a process dies.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.unit.state.backends.test_rocksdb import KEYS, small, states_of
+from tests.unit.storage.test_manifest import JOB, manifest
+from weir.config import StateBackendKind, StateConfig
+from weir.errors import CorruptStateError
+from weir.graph.key_groups import key_group_range
+from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
+from weir.protocol.messages import OperatorAck
+from weir.protocol.restore import (
+    CHANGES,
+    WHOLE,
+    OperatorSnapshot,
+    RestoreTarget,
+    plan_restore,
+)
+from weir.state.backends import progress
+from weir.state.backends.choice import open_tables
+from weir.state.chains import SLICES, Chain
+from weir.state.store import OperatorStateStore
+from weir.storage.layout import JobLayout, in_job, writer_of_shared
+from weir.storage.manifest import Manifest, dump, list_checkpoints, read_handle, verify
+from weir.storage.memory import MemoryStore
+from weir.storage.shared_files import discard_attempt, discard_checkpoint, sweep_shared
+from weir.storage.writer import StoredSnapshotWriter
+
+OPERATOR = OperatorId("op")
+LAYOUT = JobLayout(JOB)
+GROUPS = 8
+HEAP = StateConfig()
+ROCKS = StateConfig(backend=StateBackendKind.ROCKSDB)
+
+
+class Crash(BaseException):
+    """The process that works with the storage is gone."""
+
+
+class Storage(MemoryStore):
+    """A storage whose user dies before one of its next changes to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dies_in: int | None = None
+
+    def _change(self) -> None:
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in < 0:
+                raise Crash
+
+    def delete(self, path: str) -> None:
+        self._change()
+        super().delete(path)
+
+    def delete_prefix(self, directory: str) -> None:
+        self._change()
+        super().delete_prefix(directory)
+
+
+def opened(
+    config: StateConfig,
+    store: MemoryStore,
+    handles: dict[int, tuple[StateHandle, ...]],
+    before: int,
+    index: int,
+    of: int,
+    restored_id: CheckpointId | None = None,
+    directory: str = LAYOUT.directory,
+) -> OperatorStateStore:
+    """A subtask that takes over its share of what ``before`` subtasks had stored."""
+    groups = key_group_range(GROUPS, of, index)
+    plan = plan_restore(
+        [OperatorSnapshot(OPERATOR, before, GROUPS, handles)], [RestoreTarget(OPERATOR, of)]
+    )
+    mine = next((r.handles for r in plan.restores if r.subtask.index == index), ())
+    return OperatorStateStore(
+        groups,
+        GROUPS,
+        keyed=True,
+        restored=mine,
+        read=lambda handle: read_handle(store, directory, handle),
+        tables=open_tables(config, groups),
+        restored_id=restored_id,
+    )
+
+
+def writer(
+    store: MemoryStore,
+    checkpoint_id: CheckpointId,
+    attempt: int = 1,
+    index: int = 0,
+    *,
+    inline_max: int | None = 0,
+    is_savepoint: bool = False,
+) -> StoredSnapshotWriter:
+    return StoredSnapshotWriter(
+        store,
+        JOB,
+        AttemptNumber(attempt),
+        checkpoint_id,
+        SubtaskId(OPERATOR, index),
+        inline_max=inline_max,
+        cancelled=lambda: False,
+        is_savepoint=is_savepoint,
+    )
+
+
+def manifest_of(
+    checkpoint_id: CheckpointId, attempt: int, handles: dict[int, tuple[StateHandle, ...]]
+) -> Manifest:
+    acks = tuple(OperatorAck(SubtaskId(OPERATOR, n), own) for n, own in handles.items())
+    return manifest(checkpoint_id=checkpoint_id, attempt=AttemptNumber(attempt), acks=acks)
+
+
+def values_of(stores: Iterable[OperatorStateStore]) -> dict[Any, dict[str, Any]]:
+    return {k: store.values_of(k) for store in stores for k in KEYS if store.owns(k)}
+
+
+@dataclass
+class UnderWay:
+    """A checkpoint that was frozen."""
+
+    base_id: CheckpointId
+    parts: list[list[Any]]  # By subtask.
+    expected: dict[Any, dict[str, Any]]
+    written: dict[int, tuple[StateHandle, ...]] = field(default_factory=dict)
+
+
+class IncrementsMachine(RuleBasedStateMachine):
+    """One job's checkpoints: some complete, some do not, and drivers die while they delete."""
+
+    @initialize(of=st.integers(1, 3), inline_max=st.sampled_from([0, 0, 2_500]))
+    def begin(self, of: int, inline_max: int) -> None:
+        self.small = small()
+        self.small.__enter__()
+        self.inline_max = inline_max
+        self.store = Storage()
+        self.attempt, self.next_id = 1, 1
+        self.line: list[CheckpointId] = []  # Completed and retained.
+        self.base_id = CheckpointId(0)
+        self.under_way: dict[CheckpointId, UnderWay] = {}
+        self.kept: dict[CheckpointId, tuple[dict[int, tuple[StateHandle, ...]], int, Any]] = {}
+        self.subtasks: list[OperatorStateStore] = []
+        self.open({}, 1, of, None)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "small"):
+            return
+        self.small.__exit__()
+        # What is left after a sweep is what manifests name, or checkpoints under way wrote.
+        sweep_shared(self.store, JOB, lambda attempt, number: not self.is_written_to(number))
+        named = {in_job(JOB, path) for n in self.line for path in self.manifest(n).shared_paths}
+        beside = {
+            path
+            for path in self.store.list(LAYOUT.shared)
+            if not self.is_written_to(int(path.split("/")[2].partition("-")[2]))
+        }
+        assert beside == named
+        for one in self.subtasks:
+            one.close()
+
+    def is_written_to(self, number: int) -> bool:
+        return number in self.under_way
+
+    def manifest(self, number: CheckpointId) -> Manifest:
+        stored = next(s for s in list_checkpoints(self.store, JOB) if s.checkpoint_id == number)
+        assert isinstance(stored.manifest, Manifest)
+        return stored.manifest
+
+    def open(
+        self,
+        handles: dict[int, tuple[StateHandle, ...]],
+        before: int,
+        of: int,
+        restored_id: CheckpointId | None,
+        config: StateConfig = ROCKS,
+    ) -> None:
+        for one in self.subtasks:
+            one.close()
+        self.of = of
+        self.subtasks = [
+            opened(config, self.store, handles, before, i, of, restored_id) for i in range(of)
+        ]
+        self.states = [states_of(one) for one in self.subtasks]
+
+    def at(self, key: Any) -> dict[str, Any]:
+        for one, states in zip(self.subtasks, self.states, strict=True):
+            if one.owns(key):
+                one.keyed.set_current_key(key)
+                return states
+        raise AssertionError(key)
+
+    @rule(key=st.sampled_from(KEYS), n=st.none() | st.integers(0, 9))
+    def update(self, key: Any, n: int | None) -> None:
+        states = self.at(key)
+        states["value"].update(n)
+        states["row"].update(None if n is None else {"a": str(n), "b": [n]})
+
+    @rule(key=st.sampled_from(KEYS), n=st.integers(0, 9), entry=st.sampled_from("xy"))
+    def add(self, key: Any, n: int, entry: str) -> None:
+        states = self.at(key)
+        states["list"].add(n)
+        states["map"].put(entry, [n])
+        states["expiring"].put(entry, n)
+        states["sum"].add(n)
+
+    @rule(key=st.sampled_from(KEYS), entry=st.sampled_from("xy"))
+    def remove(self, key: Any, entry: str) -> None:
+        states = self.at(key)
+        states["map"].remove(entry)
+        states["list"].clear()
+        states["sum"].clear()
+        states["expiring"].clear()
+
+    @rule()
+    def tidy(self) -> None:
+        for one in self.subtasks:
+            one.tidy()
+
+    @precondition(lambda self: len(self.under_way) < 3)
+    @rule()
+    def trigger(self) -> None:
+        number = CheckpointId(self.next_id)
+        self.next_id += 1
+        parts = [one.freeze(number, self.base_id) for one in self.subtasks]
+        self.under_way[number] = UnderWay(self.base_id, parts, values_of(self.subtasks))
+
+    def write(self, number: CheckpointId) -> None:
+        one = self.under_way[number]
+        if one.written:
+            return
+        for index, parts in enumerate(one.parts):
+            out = writer(
+                self.store, number, self.attempt, index, inline_max=self.inline_max
+            )
+            one.written[index] = tuple(h for part in parts for h in part.write(out))
+            for part in parts:
+                part.release()
+
+    @precondition(lambda self: self.under_way)
+    @rule()
+    def write_next(self) -> None:
+        """The snapshot thread is done, and the coordinator has not heard of it yet."""
+        self.write(next((n for n, u in self.under_way.items() if not u.written), min(self.under_way)))
+
+    @precondition(lambda self: self.under_way)
+    @rule(retained_max=st.integers(1, 2), crash=st.none() | st.integers(0, 4))
+    def complete(self, retained_max: int, crash: int | None) -> None:
+        number = min(self.under_way)
+        self.write(number)
+        one = self.under_way.pop(number)
+        manifest = manifest_of(number, self.attempt, one.written)
+        assert self.store.create_if_absent(LAYOUT.manifest(number), dump(manifest))
+        self.kept[number] = one.written, self.of, one.expected
+        self.line.append(number)
+        self.base_id = number
+        bases = {other.base_id for other in self.under_way.values()}
+        past = [n for n in self.line[:-retained_max] if n not in bases]
+        self.line = [n for n in self.line if n not in past]
+        self.discard(past, crash)
+
+    def discard(self, past: Iterable[CheckpointId], crash: int | None) -> None:
+        self.store.dies_in = crash
+        with suppress(Crash):
+            for number in past:
+                discard_checkpoint(self.store, JOB, number)
+        self.store.dies_in = None
+        for number in past:  # It is repeated: the row is still due, or the next driver's sweep.
+            discard_checkpoint(self.store, JOB, number)
+
+    @precondition(lambda self: self.under_way)
+    @rule(written=st.booleans(), deleted=st.booleans())
+    def abort(self, written: bool, deleted: bool) -> None:
+        number = min(self.under_way)
+        if written:
+            self.write(number)
+        one = self.under_way.pop(number)
+        for part in (part for parts in one.parts for part in parts if not one.written):
+            part.release()
+        if deleted:
+            discard_attempt(self.store, JOB, number, AttemptNumber(self.attempt))
+
+    @rule(crash=st.none() | st.integers(0, 3))
+    def sweep(self, crash: int | None) -> None:
+        self.store.dies_in = crash
+        with suppress(Crash):
+            sweep_shared(self.store, JOB, lambda _, number: not self.is_written_to(number))
+        self.store.dies_in = None
+
+    @rule(index=st.integers(0, 1))
+    def savepoint(self, index: int) -> None:
+        """It holds everything, and nothing builds on it."""
+        number, own = CheckpointId(self.next_id), MemoryStore()
+        self.next_id += 1
+        handles: dict[int, tuple[StateHandle, ...]] = {}
+        for n, one in enumerate(self.subtasks):
+            parts = one.freeze(number, None)
+            out = writer(own, number, self.attempt, n, is_savepoint=True)
+            handles[n] = tuple(h for part in parts for h in part.write(out))
+            for part in parts:
+                part.release()
+        every = [handle for own_handles in handles.values() for handle in own_handles]
+        assert not any(h.mode in (WHOLE, CHANGES) or writer_of_shared(h.path or "") for h in every)
+        restored = opened(HEAP, own, handles, self.of, 0, 1, directory="")
+        states_of(restored)
+        assert values_of([restored]) == values_of(self.subtasks)
+
+    @precondition(lambda self: self.line)
+    @rule(
+        newest=st.booleans(),
+        of=st.integers(1, 3),
+        into_heap=st.booleans(),
+        builds=st.booleans(),
+    )
+    def restore(self, newest: bool, of: int, into_heap: bool, builds: bool) -> None:
+        number = self.line[-1 if newest else 0]
+        handles, before, expected = self.kept[number]
+        if into_heap:
+            other = [opened(HEAP, self.store, handles, before, i, of) for i in range(of)]
+            for one in other:
+                states_of(one)
+            assert values_of(other) == expected
+            return
+        self.attempt += 1
+        self.under_way = {}
+        self.open(handles, before, of, number if builds else None)
+        assert values_of(self.subtasks) == expected
+        self.base_id = number if builds else CheckpointId(0)
+        beside = [n for n in self.line if n > number]  # As with a rollback, and no time to live.
+        self.line = [n for n in self.line if n <= number]
+        self.discard(beside, None)
+
+    @invariant()
+    def no_file_is_missing(self) -> None:
+        for number in getattr(self, "line", ()):
+            verify(self.store, self.manifest(number))
+
+
+TestIncrements = IncrementsMachine.TestCase
+TestIncrements.settings = settings(max_examples=40, stateful_step_count=50)
