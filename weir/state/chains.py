@@ -26,6 +26,7 @@ from weir.protocol.restore import CHANGES, WHOLE
 from weir.storage.layout import writer_of_shared
 
 SLICES: Final = 16
+CHANGES_MAX: Final = 1.0  # The size of a chain's changes, in sizes of what it holds whole.
 
 Valid: TypeAlias = npt.NDArray[np.bool_]  # By the index of a key group.
 
@@ -81,7 +82,7 @@ class Chain:
                 changes += file.size * bool(share)
             else:
                 whole += file.size * share
-        return changes > whole
+        return changes > CHANGES_MAX * whole
 
     def next_slice(self) -> KeyGroupRange:
         """The key groups to rewrite next: those that were rewritten the longest ago."""
