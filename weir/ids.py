@@ -64,6 +64,6 @@ class StateHandle:
     path: Word | None = None
     inline: bytes | None = None
     key_groups: KeyGroupRange | None = None  # Keyed state only.
-    # Operator state: "split", "union" or "broadcast". Keyed state: "whole" or "changes" where several
-    # checkpoints share it. Records under way: the partitioning of their exchange.
+    # Operator state: "split", "union" or "broadcast". Keyed state: "whole" or "changes" where
+    # several checkpoints share it. Records under way: the partitioning of their exchange.
     mode: Word | None = None

@@ -72,6 +72,8 @@ from weir.config import (
     RestartConfig,
     RestartStrategyKind,
     Retention,
+    StateBackendKind,
+    StateConfig,
 )
 from weir.errors import ProtocolError, WeirError
 from weir.graph.logical import JobGraph
@@ -102,6 +104,7 @@ from weir.worker.versions import installed_versions
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
 INJECTED = "injected by the simulation"
+SHARING = 0.1  # Of the runs: those whose checkpoints share files.
 
 # Where a fault may strike, what it may do there, and among how many hits its own is drawn.
 POINTS: Mapping[str, tuple[tuple[str, ...], int]] = {
@@ -214,6 +217,7 @@ class Simulation:
         pace = 4 if operations else 1  # Slow enough for something to be asked for meanwhile.
         self._pipeline = random_pipeline(rng, self._log, self.reach, pace)
         self._config = _may_overtake(_random_config(rng), random.Random(f"overtaking {seed}"))
+        self._config = _may_share(self._config, random.Random(f"sharing {seed}"))
         if operations:
             ttl_ms = rng.choice([20, 60, 1_000_000, 1_000_000])
             retained = rng.choice([1, 2, 3, 4, 4])
@@ -1178,6 +1182,15 @@ def _random_config(rng: random.Random) -> JobConfig:
         heartbeat_interval_ms=10,
         heartbeat_timeout_ms=80,
     )
+
+
+def _may_share(config: JobConfig, rng: random.Random) -> JobConfig:
+    """The same with keyed state in RocksDB, whose checkpoints share files, in some of the runs."""
+    if rng.random() >= SHARING:
+        return config
+    checkpoints = replace(config.checkpoints, inline_max_bytes=1)
+    state = StateConfig(backend=StateBackendKind.ROCKSDB)
+    return replace(config, checkpoints=checkpoints, state=state)
 
 
 def _may_overtake(config: JobConfig, rng: random.Random) -> JobConfig:

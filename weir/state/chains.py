@@ -65,7 +65,9 @@ class Chain:
         for index, file in enumerate(files):
             if file.mode == WHOLE:
                 self._since[self._span(file)] = index
-        self._shares = [float((self._since[self._span(f)] <= i).mean()) for i, f in enumerate(files)]
+        self._shares = [
+            float((self._since[self._span(f)] <= i).mean()) for i, f in enumerate(files)
+        ]
         self._files = files
 
     @property

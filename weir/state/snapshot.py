@@ -346,7 +346,7 @@ def _changes(
     without: KeyGroupRange,
     canonical: bool,
 ) -> Content:
-    """What changed in all other key groups; the value of a key that was removed is null."""
+    """The changes in all other key groups; the value of a key that was removed is null."""
     key_kind = None
     if not canonical:
         first_keys = (slots for _, slots, _ in changes.pieces(without, lambda: PIECE_OBJECTS // 8))

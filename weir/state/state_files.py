@@ -5,7 +5,7 @@ Rows are written in pieces, beside the running loop (``weir.state.snapshot``).
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -141,5 +141,3 @@ class _Sink(io.RawIOBase):
         # Arrow flushes its buffer when it is collected; by then those bytes are not needed.
         self._file = self._held = None
         super().__exit__(*raised)
-
-

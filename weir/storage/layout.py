@@ -9,7 +9,7 @@
     <job>/chk-<n>/manifest                               the checkpoint exists when this does
     <job>/chk-<n>/<attempt>/<operator>-<index>-<name>    state files, written before it
     <job>/chk-<n>/<attempt>/savepoint                    instead of them: a savepoint's location
-    <job>/shared/<attempt>-<n>/<operator>-<index>-<name> state files that later ones may name as well
+    <job>/shared/<attempt>-<n>/<operator>-<index>-<name> state files that later ones may name too
     <job>/outputs                                        the directories that its sinks write to
     <job>/requests/<id>.json, .taken, .answer.json       the savepoint mailbox
 
@@ -132,7 +132,6 @@ class JobLayout:
     def attempt_state(self, checkpoint: CheckpointId, attempt: AttemptNumber) -> str:
         """The directory that the subtasks of one attempt write a checkpoint's files to."""
         return f"{self.checkpoint(checkpoint)}/{attempt}"
-
 
     @property
     def shared(self) -> str:

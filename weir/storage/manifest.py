@@ -35,8 +35,8 @@ from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, 
 from weir.wire.mirrors import Mirrors, MisfitError, check_free_form
 
 FORMAT = "weir-checkpoint"
-# 1 knew no savepoints, 2 no records under way, 3 no state backends, 4 no shared files; all are still
-# read. A checkpoint is written as the oldest version that can say it, so that an older Weir reads
+# 1 knew no savepoints, 2 no records under way, 3 no state backends, 4 no shared files; all are read
+# still. A checkpoint is written as the oldest version that can say it, so that an older Weir reads
 # it.
 VERSION = 5
 

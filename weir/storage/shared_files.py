@@ -7,7 +7,7 @@ plane alike.
 
 A checkpoint under way has no manifest. It names files of its base, whose manifest the coordinator
 retains meanwhile, and new ones, which no other checkpoint ever names. So a file that no manifest
-names now is named by none later, whoever deletes it, and however late.
+names now is named by none later, and any process may delete it, however late.
 
 The manifest goes first. A crash after that leaves files that nothing needs, which a sweep finds,
 and never a manifest without its files.

@@ -120,7 +120,9 @@ def discarded(commands: list[CoordinatorCommand]) -> list[int]:
 
 def test_a_checkpoint_goes_from_trigger_to_completion() -> None:
     current, commands = run(state(), requested(), now_ms=100)
-    assert commands == [TriggerCheckpoint(ATTEMPT, barrier(1, triggered_at_ms=100, base_id=0), SOURCES)]
+    assert commands == [
+        TriggerCheckpoint(ATTEMPT, barrier(1, triggered_at_ms=100, base_id=0), SOURCES)
+    ]
 
     current, commands = run(current, *acks()[:-1], now_ms=200)
     assert commands == []

@@ -129,7 +129,7 @@ class FrozenChanges(Protocol):
         """
 
     def stored(self, handles: Sequence[StateHandle]) -> None:
-        """The shared files of this checkpoint, for later ones to build on; empty: there are none."""
+        """The shared files of this checkpoint, for later ones to build on; empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 A checkpoint is written as the changes since its *base*, which its barrier names: the checkpoint
 that completed last before it was triggered. What changed between two barriers is an *interval*.
-The changes since the base are those of all intervals behind it, whatever became of the checkpoints
-in between. So one that was aborted, or that completed unheard of, loses nothing: its interval is
+The changes since the base are those of all intervals behind it, however the checkpoints in between
+ended. So one that was aborted, or that completed unheard of, loses nothing: its interval is
 written again with the next one, and its own files are named by no other. Intervals and files that
 are older than a base are dropped, since bases only grow.
 
@@ -49,7 +49,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What one checkpoint builds on."""
+    """The files and changes that one checkpoint builds on."""
 
     files: Files  # Of its base; empty: there is none.
     intervals: Sequence[ChangedKeys]  # Since its base.
@@ -89,7 +89,7 @@ class Progress:
             self._drop()
 
     def close(self, checkpoint_id: CheckpointId, base_id: CheckpointId) -> Since:
-        """A barrier: the interval before it is over; what its checkpoint builds on."""
+        """A barrier ends the interval before it; the files and changes of its checkpoint."""
         if self._now is not None:
             self._intervals.append(_Interval(checkpoint_id, self._now))
         if len(self._intervals) > INTERVALS_MAX:

@@ -1,11 +1,10 @@
 """Checkpoints that hold changes: each restores to what was there at its barrier, and no file is
-missing or left over, whatever becomes of the checkpoints around it and wherever a process dies.
+missing or left over, however the checkpoints around it end and wherever a process dies.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.state.backends.test_rocksdb import small
 from tests.unit.state.states import state_of
 from tests.unit.storage.test_manifest import JOB, manifest
+from weir.common.typeinfo import Types
 from weir.config import StateBackendKind, StateConfig
-from weir.errors import CorruptStateError
 from weir.graph.key_groups import key_group_range
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.messages import OperatorAck
@@ -28,14 +27,11 @@ from weir.protocol.restore import (
     RestoreTarget,
     plan_restore,
 )
-from weir.common.typeinfo import Types
 from weir.state import chains
-from weir.state.backends import progress
-from weir.state.descriptors import MapStateDescriptor, ValueStateDescriptor
-from weir.state.ttl import StateTtlConfig
 from weir.state.backends.choice import open_tables
-from weir.state.chains import SLICES, Chain
+from weir.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from weir.state.store import OperatorStateStore
+from weir.state.ttl import StateTtlConfig
 from weir.storage.layout import JobLayout, in_job, writer_of_shared
 from weir.storage.manifest import Manifest, dump, list_checkpoints, read_handle, verify
 from weir.storage.memory import MemoryStore
@@ -249,9 +245,7 @@ class IncrementsMachine(RuleBasedStateMachine):
         if one.written:
             return
         for index, parts in enumerate(one.parts):
-            out = writer(
-                self.store, number, self.attempt, index, inline_max=self.inline_max
-            )
+            out = writer(self.store, number, self.attempt, index, inline_max=self.inline_max)
             one.written[index] = tuple(h for part in parts for h in part.write(out))
             for part in parts:
                 part.release()
@@ -260,7 +254,9 @@ class IncrementsMachine(RuleBasedStateMachine):
     @rule()
     def write_next(self) -> None:
         """The snapshot thread is done, and the coordinator has not heard of it yet."""
-        self.write(next((n for n, u in self.under_way.items() if not u.written), min(self.under_way)))
+        self.write(
+            next((n for n, u in self.under_way.items() if not u.written), min(self.under_way))
+        )
 
     @precondition(lambda self: self.under_way)
     @rule(retained_max=st.integers(1, 2), crash=st.none() | st.integers(0, 6))
