@@ -1,7 +1,7 @@
 """The need of every file of a job, over histories of attempts, checkpoints and rollbacks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -155,6 +155,17 @@ class TestState:
             assert reason(job, StoredFile(path)) is Reason.DOUBT
         assert reason(job, withdrawn(1, "part-op-0-4-0.parquet")) is Reason.DOUBT
 
+    def test_a_shared_file_stays_while_any_manifest_may_name_it(self) -> None:
+        file, other = "shared/1-3/a", "shared/1-3/b"
+        job = known(manifest(4, file, attempt=1))
+        assert reason(job, StoredFile(file)) is Reason.CHECKPOINT
+        assert plan(job, [StoredFile(file), StoredFile(other)]).delete == (StoredFile(other),)
+        assert reason(job, StoredFile("shared/2-6/a")) is Reason.ATTEMPT
+        assert reason(job, StoredFile("shared/1-6/a")) is Reason.DOUBT, "its number may be used"
+        broken = StoredCheckpoint(CheckpointId(2), None, CorruptStateError("damaged"))
+        unread = replace(job, stored={**job.stored, CheckpointId(2): broken})
+        assert reason(unread, StoredFile(other)) is Reason.DOUBT
+
     def test_temporary_files_go_with_the_attempt_that_wrote_them(self) -> None:
         job = known()
         assert reason(job, StoredFile("chk-4/1/.weir-tmp-a")) is None
@@ -296,6 +307,14 @@ class History:
             yield key
             key = self.parents[key]
 
+    def sharing(self, key: tuple[int, int]) -> list[tuple[int, int]]:
+        """The checkpoints whose shared files this one names."""
+        return list(self.behind(key))[:2]
+
+
+def shared(key: tuple[int, int]) -> StoredFile:
+    return StoredFile(f"shared/{key[0]}-{key[1]}/state")
+
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
@@ -316,6 +335,7 @@ def histories(draw: st.DrawFn) -> History:
             if draw(st.booleans()):
                 job.completed[key] = draw(st.booleans())
             job.files[StoredFile(f"chk-{number}/{attempt}/state")] = key
+            job.files[shared(key)] = key
             where = draw(st.sampled_from([waiting, withdrawn]))
             job.files[where(attempt, f"part-op-0-{number}-0.parquet")] = key
         job.files[waiting(attempt, "op-0-7.parquet")] = None
@@ -325,7 +345,12 @@ def histories(draw: st.DrawFn) -> History:
 def told(job: History, *, may_run: bool) -> Known:
     return known(
         *(
-            manifest(number, f"chk-{number}/{attempt}/state", attempt=attempt)
+            manifest(
+                number,
+                f"chk-{number}/{attempt}/state",
+                *(shared(named).path for named in job.sharing((attempt, number))),
+                attempt=attempt,
+            )
             for (attempt, number), is_stored in job.completed.items()
             if is_stored
         ),
@@ -347,6 +372,8 @@ def test_exactly_the_files_that_nothing_needs_go(job: History, may_run: bool) ->
         attempt = file.attempt if isinstance(file, OutputFile) else key and key[0]
         is_running = may_run and attempt == job.newest
         is_restored = key in alive if isinstance(file, StoredFile) else key in covered
+        if key is not None and file == shared(key):
+            is_restored = any(key in job.sharing(other) for other in alive)
         if not (is_running or is_restored):
             expected.add(file)
     world = told(job, may_run=may_run)

@@ -17,6 +17,7 @@ from tests.unit.state.states import state_of
 from tests.unit.storage.test_manifest import JOB, manifest
 from weir.common.typeinfo import Types
 from weir.config import StateBackendKind, StateConfig
+from weir.errors import CorruptStateError
 from weir.graph.key_groups import key_group_range
 from weir.ids import AttemptNumber, CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.messages import OperatorAck
@@ -28,7 +29,9 @@ from weir.protocol.restore import (
     plan_restore,
 )
 from weir.state import chains
+from weir.state.backends import progress
 from weir.state.backends.choice import open_tables
+from weir.state.chains import SLICES
 from weir.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from weir.state.store import OperatorStateStore
 from weir.state.ttl import StateTtlConfig
@@ -355,3 +358,164 @@ class IncrementsMachine(RuleBasedStateMachine):
 
 TestIncrements = IncrementsMachine.TestCase
 TestIncrements.settings = settings(max_examples=40, stateful_step_count=50)
+
+
+class Line:
+    """One subtask's checkpoints, each of which completes and is the base of the next."""
+
+    def __init__(self, of: int = 1, inline_max: int = 0) -> None:
+        self.store, self.of, self.inline_max = MemoryStore(), of, inline_max
+        self.number = CheckpointId(0)
+        self.handles: dict[int, tuple[StateHandle, ...]] = {}
+        self.subtasks = [opened(ROCKS, self.store, {}, 1, i, of) for i in range(of)]
+
+    def reopened(self, of: int) -> None:
+        self.close()
+        self.subtasks = [
+            opened(ROCKS, self.store, self.handles, self.of, i, of, self.number) for i in range(of)
+        ]
+        self.of = of
+
+    def put(self, values: dict[Any, int | None]) -> None:
+        for one in self.subtasks:
+            state = states_of(one)["value"]
+            for key, value in values.items():
+                if one.owns(key):
+                    one.keyed.set_current_key(key)
+                    state.update(value)
+
+    def checkpoint(self) -> list[StateHandle]:
+        base, self.number = self.number, CheckpointId(self.number + 1)
+        for index, one in enumerate(self.subtasks):
+            out = writer(self.store, self.number, 1, index, inline_max=self.inline_max)
+            parts = one.freeze(self.number, base)
+            self.handles[index] = tuple(h for part in parts for h in part.write(out))
+            for part in parts:
+                part.release()
+        self.handles = {n: own for n, own in self.handles.items() if n < self.of}
+        return [handle for own in self.handles.values() for handle in own]
+
+    def new_bytes(self, handles: list[StateHandle]) -> int:
+        of_this = f"shared/1-{self.number}/"
+        return sum(h.size for h in handles if h.path is None or h.path.startswith(of_this))
+
+    def restored(self) -> dict[int, int]:
+        one = opened(HEAP, self.store, self.handles, self.of, 0, 1)
+        state, values = states_of(one)["value"], {}
+        for key in one.keyed.keys("value"):
+            one.keyed.set_current_key(key)
+            values[key] = state.value()
+        return values
+
+    def close(self) -> None:
+        for one in self.subtasks:
+            one.close()
+
+
+def test_an_increment_is_small_and_its_chain_stays_short() -> None:
+    line, values = Line(), {key: key for key in range(20_000)}
+    line.put(values)
+    whole = line.new_bytes(line.checkpoint())
+    written = []
+    for n in range(40):
+        changed: dict[int, int | None] = dict.fromkeys(range(n, 20000, 100), -n)
+        changed[n] = None
+        line.put(changed)
+        values = {k: v for k, v in (values | changed).items() if v is not None}
+        handles = line.checkpoint()
+        written.append(line.new_bytes(handles))
+        assert sum(handle.mode == CHANGES for handle in handles) <= SLICES
+        assert sum(handle.size for handle in handles) < 2.5 * whole
+    assert line.restored() == values
+    # A hundredth of the keys, and one of its eight key groups.
+    assert sum(written) / len(written) < 0.2 * whole
+    line.checkpoint()
+    assert line.new_bytes(line.checkpoint()) == 0, "nothing has changed"
+    line.close()
+
+
+def test_changes_of_everything_do_not_pile_up() -> None:
+    line, sizes = Line(), []
+    for n in range(12):
+        line.put({key: n * key + 1 for key in range(3_000)})
+        sizes.append(sum(handle.size for handle in line.checkpoint()))
+    assert max(sizes) < 3.5 * sizes[0]
+    assert line.restored() == {key: 11 * key + 1 for key in range(3_000)}
+    line.close()
+
+
+def test_more_changes_than_are_kept_track_of_are_written_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "CHANGED_BYTES_MIN", 1_000)
+    line = Line()
+    line.put(dict.fromkeys(range(100), 1))
+    line.checkpoint()
+    for n in range(40):  # Each spills some.
+        line.put(dict.fromkeys(range(5_000), n))
+        line.subtasks[0].tidy()
+    handles = line.checkpoint()
+    assert [handle.mode for handle in handles] == [WHOLE]
+    assert line.restored() == dict.fromkeys(range(5_000), 39)
+    line.put({1: None})
+    assert CHANGES in {handle.mode for handle in line.checkpoint()}
+    line.close()
+
+
+def test_files_for_other_key_groups_are_not_built_on() -> None:
+    line = Line(of=1)
+    line.put(dict.fromkeys(range(500), 1))
+    line.checkpoint()
+    line.reopened(2)
+    line.put({1: 2})
+    handles = line.checkpoint()
+    assert {handle.mode for handle in handles} == {WHOLE}
+    assert line.new_bytes(handles) == sum(handle.size for handle in handles)
+    assert line.restored() == dict.fromkeys(range(500), 1) | {1: 2}
+    line.reopened(1)  # These lie within its own groups.
+    line.put({2: 3})
+    handles = line.checkpoint()
+    assert CHANGES in {handle.mode for handle in handles}
+    assert line.restored() == dict.fromkeys(range(500), 1) | {1: 2, 2: 3}
+    line.close()
+
+
+def test_state_of_which_a_part_is_inline_is_written_whole_first() -> None:
+    """One of two subtasks had little state: the next one builds on a file and forgets the rest."""
+    line = Line(of=2, inline_max=6_000)
+    keys = [key for key in range(2_000) if line.subtasks[0].owns(key)]
+    few = [key for key in range(2_000) if line.subtasks[1].owns(key)][:3]
+    values = dict.fromkeys([*keys, *few], 1)
+    line.put(values)
+    assert {handle.path is None for handle in line.checkpoint()} == {True, False}
+    line.reopened(1)
+    line.put({keys[0]: 2})
+    line.checkpoint()
+    assert line.restored() == values | {keys[0]: 2}
+    line.close()
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut short", "other bytes"])
+def test_a_shared_file_that_is_damaged_is_named(damage: str) -> None:
+    line = Line()
+    line.put(dict.fromkeys(range(500), 1))
+    line.checkpoint()
+    line.put({1: 2})
+    path = in_job(JOB, line.checkpoint()[0].path or "")
+    data = line.store.read(path)
+    if damage == "gone":
+        line.store.delete(path)
+    else:
+        line.store.put(path, data[:-9] if damage == "cut short" else data[:-9] + b"?" * 9)
+    problem = {
+        "gone": "it is missing",
+        "cut short": f"it has {len(data) - 9} bytes instead of {len(data)}",
+        "other bytes": "its checksum does not match",
+    }[damage]
+    advice = "restore from another checkpoint"
+    with pytest.raises(CorruptStateError, match=f"(?s){path}.*{problem}.*{advice}"):
+        line.restored()
+    whole = manifest_of(line.number, 1, line.handles)
+    with pytest.raises(CorruptStateError, match=f"(?s){path}.*{problem}.*{advice}"):
+        verify(line.store, whole)
+    line.close()
