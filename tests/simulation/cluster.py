@@ -376,6 +376,10 @@ class FaultyStore(MemoryStore):
         """Read a file behind everybody's back."""
         return super().read(path)
 
+    def reliable(self) -> "ReliableStore":
+        """The same files, without faults; deletions are watched."""
+        return ReliableStore(self)
+
     def silent(self) -> MemoryStore:
         """The same files, without faults."""
         store = MemoryStore()
@@ -393,6 +397,23 @@ class FaultyStore(MemoryStore):
     def failure(text: str) -> StorageError:
         """The error that a failing storage raises."""
         return StorageError(f"the storage failed: {text}")
+
+
+class ReliableStore(MemoryStore):
+    """A storage as the control plane works with it."""
+
+    def __init__(self, whole: FaultyStore) -> None:
+        super().__init__()
+        self._files = whole._files
+        self._whole = whole
+
+    def delete(self, path: str) -> None:
+        """Delete a file that nothing needs."""
+        self._whole.delete(path)
+
+    def delete_prefix(self, directory: str) -> None:
+        """Delete a directory that nothing needs."""
+        self._whole.sweep(directory)
 
 
 class PartOfStore:

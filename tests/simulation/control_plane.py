@@ -54,9 +54,11 @@ from weir.storage.layout import (
     in_job,
     savepoint_state,
     within,
+    writer_of_shared,
 )
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
+from weir.storage.shared_files import discard_checkpoint
 from weir.storage.store import PathNotFoundError
 
 AWAY_AFTER_MS = 10  # As long as a driver takes to notice.
@@ -272,18 +274,18 @@ class SimulatedControlPlane:
     def _carry_out(self, command: CoordinatorCommand) -> None:
         match command:
             case DiscardCheckpoint(completed):
-                self._discarding.add(completed.checkpoint_id)
-                directory = self._layout.checkpoint(completed.checkpoint_id)
-                manifest = self._layout.manifest(completed.checkpoint_id)
-                self._later(lambda: self._store.delete(manifest))
-                self._later(lambda: self._store.sweep(directory))
+                number = completed.checkpoint_id
+                self._discarding.add(number)
+                storage = self._store.reliable()
+                self._later(lambda: discard_checkpoint(storage, self._job_id, number))
             case DiscardPending(checkpoint_id):
                 aborted = self._aborted[checkpoint_id]
                 for directory in self._written_by(aborted):
                     self._later(partial(self._store.sweep, directory))
             case DiscardHandles(handles):
                 for path in [h.path for h in handles if h.path is not None]:
-                    self._later(partial(self._store.delete, in_job(self._job_id, path)))
+                    if writer_of_shared(path) is None:  # Others' are among these.
+                        self._later(partial(self._store.delete, in_job(self._job_id, path)))
             case _:
                 if isinstance(command, RecordAborted):
                     self._aborted[command.checkpoint.checkpoint_id] = command.checkpoint
@@ -294,7 +296,10 @@ class SimulatedControlPlane:
         """The directories that hold what was written of a checkpoint that came to nothing."""
         number, attempt, target = aborted.checkpoint_id, aborted.attempt, aborted.request.target
         if target is None:
-            return [self._layout.attempt_state(number, attempt)]
+            return [
+                self._layout.shared_state(number, attempt),
+                self._layout.attempt_state(number, attempt),
+            ]
         directory = target[len(STORAGE) :].strip("/")
         own = within(directory, SAVEPOINT_MANIFEST)
         with suppress(PathNotFoundError):

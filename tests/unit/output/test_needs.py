@@ -162,6 +162,7 @@ class TestState:
         assert plan(job, [StoredFile(file), StoredFile(other)]).delete == (StoredFile(other),)
         assert reason(job, StoredFile("shared/2-6/a")) is Reason.ATTEMPT
         assert reason(job, StoredFile("shared/1-6/a")) is Reason.DOUBT, "its number may be used"
+        assert reason(known(tombstone(6)), StoredFile("shared/2-6/a")) is Reason.ATTEMPT
         broken = StoredCheckpoint(CheckpointId(2), None, CorruptStateError("damaged"))
         unread = replace(job, stored={**job.stored, CheckpointId(2): broken})
         assert reason(unread, StoredFile(other)) is Reason.DOUBT

@@ -916,6 +916,24 @@ def test_going_on_from_an_abandoned_branch_reclaims_it_and_abandons_the_other() 
     assert current.latest_completed_id == 4
 
 
+def test_the_base_of_a_checkpoint_whose_manifest_is_being_written_is_not_let_go() -> None:
+    """Its attempt is over, and the next one went back behind its base: the manifest may come."""
+    before = four(abandoned_ttl_ms=0, tolerable_failures=1)
+    current, _ = run(before, started(2, restored_from=4, lineage=line((2, 5, 99), (1, 1, 4))))
+    current, commands = run(current, requested(), *acks(5, attempt=2))
+    assert commands[0] == TriggerCheckpoint(
+        AttemptNumber(2), barrier(5, base_id=4), started(2).plan.entries()
+    )
+    current, _ = run(current, CheckpointingStopped(AttemptNumber(2), FailureReason.JOB_FAILOVER))
+    behind = line((3, 6, 99), (1, 1, 3))
+    current, _ = run(current, started(3, restored_from=3, lineage=behind), now_ms=100)
+    assert abandoned(current) == {4: 100}
+    current, commands = run(current, Tick(), now_ms=200)
+    assert discarded(commands) == []
+    current, _ = run(current, not_written(5), now_ms=200)
+    assert discarded(run(current, Tick(), now_ms=200)[1]) == [4]
+
+
 def test_of_an_unknown_line_nothing_is_abandoned() -> None:
     current, commands = run(four(), started(2, restored_from=2))
     assert (commands, abandoned(current)) == ([], {})
