@@ -177,6 +177,7 @@ class StateConfig:
 
     backend: StateBackendKind = StateBackendKind.HASHMAP
     directory: str | None = None  # Of rocksdb, on each slot's machine; None: for temporary files.
+    incremental: bool = True  # Checkpoints of rocksdb hold what changed, and share the rest.
 
     def __post_init__(self) -> None:
         try:

@@ -160,6 +160,12 @@ STATE: Mapping[str, Words] = {
         "Of the state backend rocksdb, on each machine with slots.",
         none="the one for temporary files",
     ),
+    "incremental": Words(
+        "Incremental checkpoints",
+        "Of the state backend rocksdb: a checkpoint writes the state that changed, and names the "
+        "files of the one before for the rest.",
+        _flag,
+    ),
 }
 
 NETWORK: Mapping[str, str] = {

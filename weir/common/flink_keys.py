@@ -42,7 +42,7 @@ class Given:
 
 
 _CHECKPOINTING = "execution.checkpointing."
-_HEAP = "state.backend.type is hashmap or rocksdb, and checkpoints are written whole"
+_HEAP = "state.backend.type is hashmap or rocksdb, and state has no changelog"
 
 GIVEN: Mapping[str, Given] = {
     "execution.runtime-mode": Given(
@@ -62,7 +62,6 @@ GIVEN: Mapping[str, Given] = {
     "execution.buffer-timeout.enabled": Given(
         ("true",), "records are sent after each slice, at the latest after some ms"
     ),
-    _CHECKPOINTING + "incremental": Given(("false",), f"{_HEAP}; leave it out"),
     _CHECKPOINTING + "storage": Given(
         ("filesystem", "jobmanager"),
         "execution.checkpointing.dir chooses: with a directory there, else in the driver's memory",
@@ -96,7 +95,6 @@ GIVEN: Mapping[str, Given] = {
         ("true",), "operators without .uid(...) are named by kind and order"
     ),
     "python.fn-execution.streaming.enabled": Given(("true",), "functions get records one by one"),
-    "state.backend.incremental": Given(("false",), f"{_HEAP}; leave it out"),
     "state.backend.local-recovery": Given(("false",), "state is read from the storage"),
     "state.backend.changelog.enabled": Given(("false",), f"{_HEAP}; leave it out"),
     "state.changelog.enabled": Given(("false",), f"{_HEAP}; leave it out"),

@@ -179,6 +179,8 @@ OPTIONS: Mapping[str, Option] = {
     "weir.on-error.limit": Option("on_error", "limit", int),
     "state.backend.type": Option("state", "backend", _backend),
     "state.backend.rocksdb.localdir": Option("state", "directory", str),
+    _CHECKPOINTING + "incremental": Option("state", "incremental", _boolean),
+    "state.backend.incremental": Option("state", "incremental", _boolean),
     "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
     "weir.tap.enabled": Option("job", "allow_tap", _boolean),
     "weir.restart.end-on-repeated-error": Option("restart", "ends_on_repeated_error", _boolean),

@@ -1,5 +1,6 @@
 """State backends under PyFlink's module name: the place of state per key while a job runs."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weir.common.missing_names import MissingNames, module_attribute
@@ -25,7 +26,7 @@ class StateBackend(MissingNames):
         """The backend of these settings."""
         if settings.backend is StateBackendKind.HASHMAP:
             return HashMapStateBackend()
-        made = EmbeddedRocksDBStateBackend()
+        made = EmbeddedRocksDBStateBackend(settings.incremental)
         if settings.directory is not None:
             made.set_db_storage_paths(settings.directory)
         return made
@@ -41,21 +42,22 @@ class HashMapStateBackend(StateBackend):
 class EmbeddedRocksDBStateBackend(StateBackend):
     """RocksDB on the local disk of the slot: state larger than memory.
 
-    Raises:
-        ConfigError: Incremental checkpoints are asked for, which Weir does not take.
+    Args:
+        enable_incremental_checkpointing: Whether a checkpoint writes only what changed; None: it
+            does.
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
-        if enable_incremental_checkpointing:
-            raise ConfigError(
-                "checkpoints are not incremental: each holds all state; leave "
-                "enable_incremental_checkpointing out"
+        super().__init__(
+            StateConfig(
+                backend=StateBackendKind.ROCKSDB,
+                incremental=enable_incremental_checkpointing is not False,
             )
-        super().__init__(StateConfig(backend=StateBackendKind.ROCKSDB))
+        )
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Always False: a checkpoint holds all state."""
-        return False
+        """Whether a checkpoint writes only what changed."""
+        return self._settings.incremental
 
     def set_db_storage_paths(self, *paths: str) -> None:
         """Set the directory for the databases, on each machine with slots.
@@ -65,9 +67,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         """
         if len(paths) > 1:
             raise ConfigError(f"there is one directory for databases, not {len(paths)}")
-        self._settings = StateConfig(
-            backend=StateBackendKind.ROCKSDB, directory=paths[0] if paths else None
-        )
+        self._settings = replace(self._settings, directory=paths[0] if paths else None)
 
     def get_db_storage_paths(self) -> list[str] | None:
         """The directory for the databases; None: the one for temporary files."""

@@ -49,7 +49,6 @@ COMMON: dict[str, Any] = {
 }
 REFUSED: dict[str, tuple[Any, str]] = {
     "execution.runtime-mode": ("BATCH", "a reduce emits after every record"),
-    "execution.checkpointing.incremental": ("true", "written whole"),
     "execution.checkpointing.savepoint-dir": ("/s", "weir savepoint and weir stop"),
     "execution.target": ("remote", "--master of weir run"),
     "jobmanager.memory.process.size": ("1600m", r"spark\.driver\.memory"),
@@ -69,7 +68,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "python.state.cache-size": (1_000, "nothing has to be cached"),
     "rest.port": (8081, "the control plane"),
     "state.backend": ("forst", "it is one of hashmap, rocksdb"),
-    "state.backend.incremental": (True, "checkpoints are written whole"),
+    "state.backend.changelog.enabled": (True, "state has no changelog"),
     "state.backend.rocksdb.memory.managed": (True, "hashmap or rocksdb"),
     "state.savepoints.dir": ("/s", "weir savepoint and weir stop"),
     "table.exec.mini-batch.enabled": (True, "no Table API"),

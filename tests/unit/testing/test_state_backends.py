@@ -125,6 +125,12 @@ def test_the_backend_is_set_by_its_class_or_by_its_key() -> None:
     chosen = env.get_state_backend()
     assert isinstance(chosen, EmbeddedRocksDBStateBackend)
     assert chosen.get_db_storage_paths() == ["/somewhere"]
+    assert chosen.is_incremental_checkpoints_enabled()
+    for key in ("state.backend.incremental", "execution.checkpointing.incremental"):
+        env.configure({key: False})
+        assert not env.get_state_backend().is_incremental_checkpoints_enabled()
+        env.configure({key: True})
+    assert not EmbeddedRocksDBStateBackend(False).settings.incremental
     env.configure({"state.backend": "filesystem"})
     assert isinstance(env.get_state_backend(), HashMapStateBackend)
 
@@ -134,7 +140,6 @@ def test_the_backend_is_set_by_its_class_or_by_its_key() -> None:
     [
         (lambda env: env.set_state_backend("rocksdb"), "takes a HashMapStateBackend"),
         (lambda env: env.configure({"state.backend.type": "forst"}), "state.backend.type cannot"),
-        (lambda env: EmbeddedRocksDBStateBackend(True), "not incremental"),
         (lambda env: EmbeddedRocksDBStateBackend().set_db_storage_paths("a", "b"), "not 2"),
         (lambda env: StateConfig(backend="disk"), "hashmap, rocksdb"),
     ],

@@ -51,10 +51,10 @@ env.configure(Configuration().set("execution.checkpointing.interval", "10 parsec
     Wrong(
         "a setting of Flink's",
         """
-env.configure(Configuration().set("state.backend.incremental", "true"))
+env.configure(Configuration().set("state.backend.changelog.enabled", "true"))
 """,
-        "state.backend.incremental cannot be 'true' here: state.backend.type is hashmap or "
-        "rocksdb, and checkpoints are written whole; leave it out",
+        "state.backend.changelog.enabled cannot be 'true' here: state.backend.type is hashmap or "
+        "rocksdb, and state has no changelog; leave it out",
     ),
     Wrong(
         "a restart strategy as text",

@@ -34,4 +34,4 @@ def open_tables(config: StateConfig, key_groups: KeyGroupRange) -> StateTables:
         return HeapTables(len(key_groups))
     from weir.state.backends.rocksdb import RocksTables
 
-    return RocksTables(key_groups, config.directory)
+    return RocksTables(key_groups, config.directory, is_incremental=config.incremental)

@@ -43,6 +43,7 @@ from weir.state.backends.base import Entries, FrozenView, StateTable
 from weir.state.backends.changed_keys import merged
 from weir.state.backends.local_directory import LocalDirectory
 from weir.state.backends.progress import Progress, Since
+from weir.state.backends.rocksdb_options import database_options
 from weir.state.codec import SlotKey, slot_key
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
@@ -53,7 +54,6 @@ PIECE_BYTES: Final = 1 << 20
 FRESH_MAX: Final = 16_384  # Values in memory before they are sealed; fewer if they are large.
 FRESH_BYTES: Final = 16 << 20
 _FIRST_VALUES = 1_024  # As long as the size of a value is not known.
-CACHE_BYTES: Final = 32 << 20  # Of blocks, for all databases of a process.
 _GROUP_BYTES = 2
 _UNKNOWN: Final = object()
 _OLDER: Final = object()  # In a log of changes: the value was not fresh.
@@ -342,7 +342,9 @@ class FrozenRocksChanges:
 class RocksTables:
     """The tables of one operator subtask."""
 
-    def __init__(self, key_groups: KeyGroupRange, directory: str | None) -> None:
+    def __init__(
+        self, key_groups: KeyGroupRange, directory: str | None, *, is_incremental: bool = True
+    ) -> None:
         """An empty database.
 
         Raises:
@@ -352,14 +354,15 @@ class RocksTables:
         self.written = 0  # Changes since fresh values were last counted.
         self._first = key_groups.first
         self._directory = LocalDirectory(directory)
-        self._options = _options()
-        options = _options()
+        self._options = database_options()
+        options = database_options()
         options.create_if_missing(True)
         self._database = rocksdict.Rdict(str(self._directory.path / "db"), options=options)
         self._tables: list[RocksTable] = []
         self._numbers = count()
         self._lock = threading.Lock()  # Of writing.
         self._sealed: deque[_Increment] = deque()
+        self._is_incremental = is_incremental
         self._progress = Progress(self._directory.path)
         self._fresh_max = min(FRESH_MAX, _FIRST_VALUES)
         self._piece_max = min(PIECE_VALUES, _FIRST_VALUES)
@@ -369,7 +372,7 @@ class RocksTables:
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table."""
         family_name = f"{next(self._numbers)}"
-        family = self._database.create_column_family(family_name, _options())
+        family = self._database.create_column_family(family_name, database_options())
         made = RocksTable(self, (family_name, family), name, kind, type_info)
         self._tables.append(made)
         return made
@@ -432,6 +435,7 @@ class RocksTables:
     ) -> FrozenView:
         """A view of tables as they are now."""
         mine = [table for table in tables if isinstance(table, RocksTable)]
+        base_id = base_id if self._is_incremental else None
         view = _View(mine, checkpoint_id, base_id)
         self._seal(view)
 
@@ -447,6 +451,8 @@ class RocksTables:
         self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
     ) -> None:
         """The tables are as a checkpoint has them that the next may build on, with these files."""
+        if not self._is_incremental:
+            return
         self._seal(None)
         while self._sealed:
             self._write_piece()
@@ -596,43 +602,7 @@ def _write_file(path: Path, piece: Sequence[tuple[bytes, Any]], options: Any) ->
     return size
 
 
-def _options() -> Any:
-    """The settings of a database, a table or a file."""
-    blocks = rocksdict.BlockBasedOptions()
-    blocks.set_block_cache(_cache())
-    blocks.set_cache_index_and_filter_blocks(True)
-    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    blocks.set_bloom_filter(10, False)
-    options = rocksdict.Options(raw_mode=True)
-    options.set_block_based_table_factory(blocks)
-    options.set_compression_type(rocksdict.DBCompressionType.lz4())
-    options.set_write_buffer_size(1 << 20)  # Never filled.
-    options.set_max_open_files(256)
-    options.set_compaction_readahead_size(256 << 10)  # For each file of a compaction.
-    options.set_max_background_jobs(2)
-    options.set_keep_log_file_num(1)
-    options.set_max_log_file_size(1 << 20)
-    options.set_stats_dump_period_sec(0)
-    return options
-
-
-_caches: list[Any] = []
-
-
-def _cache() -> Any:
-    """The cache of blocks of this process."""
-    if not _caches:
-        _caches.append(rocksdict.Cache(CACHE_BYTES))
-    return _caches[0]
-
-
-def _move() -> Any:
-    options = rocksdict.IngestExternalFileOptions()
-    options.set_move_files(True)
-    return options
-
-
-_MOVE = _move()
+_MOVE: Final = move_options()
 
 
 def _first(pair: tuple[bytes, Any]) -> bytes:
