@@ -43,7 +43,7 @@ from weir.state.backends.base import Entries, FrozenView, StateTable
 from weir.state.backends.changed_keys import merged
 from weir.state.backends.local_directory import LocalDirectory
 from weir.state.backends.progress import Progress, Since
-from weir.state.backends.rocksdb_options import database_options
+from weir.state.backends.rocksdb_options import database_options, move_options
 from weir.state.codec import SlotKey, slot_key
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
