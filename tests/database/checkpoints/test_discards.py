@@ -13,7 +13,7 @@ from controlplane.base import clock
 from jobs.models import Attempt, Job
 from tests import builders as protocol
 from tests.database.checkpoints.line import Line
-from tests.database.checkpoints.storage import files, put_state
+from tests.database.checkpoints.storage import files, put_shared, put_state, shared_name
 from tests.database.jobs import builders as jobs
 from weir.errors import StorageError
 from weir.protocol.lifecycle import FailureReason, JobStatus
@@ -178,6 +178,51 @@ def test_files_that_may_belong_to_a_manifest_are_kept_until_that_is_known(line: 
     assert files(line.job) == [f"chk-1/1/{STATE}", "chk-1/manifest", "chk-2/manifest"]
     store, layout = locations.store_of(line.job), locations.layout_of(line.job)
     assert isinstance(load(store.read(layout.manifest(2))), Tombstone)  # type: ignore[arg-type]
+
+
+def test_a_shared_file_goes_with_the_last_checkpoint_that_names_it(db: None) -> None:
+    line = Line.running(retained_max=1)
+    for number, named in ((1, ()), (2, (1,)), (3, (2,))):
+        put_shared(line.job, number, *named)
+        line.post(CheckpointRequested(f"r{number}"))
+        line.complete(number)
+        discards.discard_due()
+        kept = {shared_name(number), *map(shared_name, named)}
+        assert {path for path in files(line.job) if path.startswith("shared/")} == kept
+    assert line.statuses() == {1: "discarded", 2: "discarded", 3: "completed"}
+
+
+def test_shared_files_of_a_checkpoint_that_came_to_nothing_go_and_no_others(line: Line) -> None:
+    put_shared(line.job, 1)
+    line.post(CheckpointRequested("r1"))
+    line.complete(1)
+    line.post(CheckpointRequested("r2"))
+    put_shared(line.job, 2, complete=False)
+    reason = FailureReason.CONTROL_PLANE_AWAY
+    line.post(CheckpointGivenUp(1, 2, reason, "away"))  # type: ignore[arg-type]
+    assert discards.discard_due() == 1
+    assert files(line.job) == ["chk-1/manifest", shared_name(1)]
+
+
+def test_shared_files_that_a_crash_left_are_found(line: Line) -> None:
+    """A worker died between a manifest and the files that it shared; another was late."""
+    for number in (1, 2):
+        put_shared(line.job, number, *range(1, number))
+        line.post(CheckpointRequested(f"r{number}"))
+        line.complete(number)
+    put_shared(line.job, 3, complete=False)  # Of a checkpoint under way.
+    line.post(CheckpointRequested("r3"))
+    locations.store_of(line.job).put(f"{line.job_id}/{shared_name(1)}-late", b"")
+    everything = files(line.job)
+    sweep.clean_next()
+    assert files(line.job) == everything, "a late writer may not be done"
+    for number in (1, 2):
+        jobs.pass_time(line.checkpoint(number), sweep.LATE_S, "settled_at")
+    CoordinatorRow.objects.update(swept_at=None)
+    sweep.clean_next()
+    assert [path for path in everything if path not in files(line.job)] == [
+        f"{shared_name(1)}-late"
+    ]
 
 
 def test_files_without_a_row_go_where_their_number_was_used(line: Line) -> None:
