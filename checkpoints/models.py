@@ -66,6 +66,18 @@ class CoordinatorRow(models.Model):
         return f"coordinator of {self.job_id}"
 
 
+class SharesFiles:
+    """State of which a part lies in files of earlier checkpoints. Units: bytes."""
+
+    state_bytes: int
+    written_bytes: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of state that earlier checkpoints had written."""
+        return max(0, self.state_bytes - self.written_bytes)
+
+
 # The phases of ``Checkpoint.last_subtask``, in the order in which they happen.
 LAST_PHASES = ("start_delay_ms", "alignment_ms", "sync_ms", "async_ms")
 
@@ -78,7 +90,7 @@ class Checkpoints(models.Manager["Checkpoint"]):
         return super().get_queryset().defer("evidence")
 
 
-class Checkpoint(models.Model):
+class Checkpoint(SharesFiles, models.Model):
     """One triggered checkpoint or savepoint, its status and its totals.
 
     Units: ``*_ms`` milliseconds, the largest among the subtasks; ``*_bytes`` of all subtasks.
@@ -253,7 +265,7 @@ class Savepoint(models.Model):
         return f"savepoint {self.name} of {self.job_id}"
 
 
-class SubtaskAck(models.Model):
+class SubtaskAck(SharesFiles, models.Model):
     """One operator subtask's acknowledgement of one checkpoint."""
 
     checkpoint = models.ForeignKey(Checkpoint, on_delete=models.CASCADE, related_name="acks")

@@ -67,6 +67,7 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "async_ms",
             "state_bytes",
             "written_bytes",
+            "shared_bytes",
             "in_flight_bytes",
             "alignment",
             "unaligned_count",
@@ -87,7 +88,9 @@ class CheckpointSerializer(serializers.ModelSerializer):
             "settled_at": {"help_text": "When it completed, failed or was aborted."},
             "subtask_count": {"help_text": "Operator subtasks that have to acknowledge."},
             "start_delay_ms": {"help_text": "The largest among the subtasks, as the next three."},
-            "state_bytes": {"help_text": "Of all subtasks, as the next two."},
+            "state_bytes": {
+                "help_text": "All that a restore reads, of all subtasks, as the next three."
+            },
             "in_flight_bytes": {
                 "help_text": "Persisted in-flight data: records that barriers overtook."
             },
@@ -229,6 +232,7 @@ class AckSerializer(serializers.ModelSerializer):
             "in_flight_output_bytes",
             "state_bytes",
             "written_bytes",
+            "shared_bytes",
             "unaligned",
             "switched",
             "switched_ms",

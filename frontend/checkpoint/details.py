@@ -143,6 +143,7 @@ def head(checkpoint: Checkpoint, asked: Operation | None) -> Json:
         "cause": tail(checkpoint.cause) if is_uncompleted and has_more(checkpoint.cause) else "",
         "state": size(checkpoint.state_bytes) if is_known else NOTHING,
         "written": size(checkpoint.written_bytes) if is_known else NOTHING,
+        "shared": size(checkpoint.shared_bytes) if is_known and checkpoint.shared_bytes else "",
         "previous": _beside(checkpoint, getattr(checkpoint, "previous_number", None)),
         "next": _beside(checkpoint, getattr(checkpoint, "next_number", None)),
         "facts": _facts(checkpoint, asked),
@@ -370,11 +371,18 @@ def states(
                 if then and is_all
                 else NOTHING,
                 "written": size(here.written_bytes) if here else NOTHING,
+                "shared": _shared(here.state_bytes, here.written_bytes) if here else "",
                 "in_flight": size(here.in_flight_bytes) if here else NOTHING,
                 "at_outputs": in_flight.at_outputs(here.in_flight_output_bytes) if here else "",
             }
         )
     return rows
+
+
+def _shared(state_bytes: int, written_bytes: int) -> str:
+    """The state in files of earlier checkpoints; empty: there is none."""
+    shared_bytes = state_bytes - written_bytes
+    return f"{size(shared_bytes)} shared" if shared_bytes > 0 else ""
 
 
 def _difference(now: int, then: int) -> str:
@@ -399,6 +407,7 @@ def acks(rows: Sequence[Ack], triggered_at: datetime) -> list[Json]:
             "total": duration(row.total_ms),
             "state": size(row.state_bytes),
             "written": size(row.written_bytes),
+            "shared": _shared(row.state_bytes, row.written_bytes),
             "during": size(row.bytes_during_alignment),
             "in_flight": size(row.in_flight_bytes),
             "at_outputs": in_flight.at_outputs(row.in_flight_output_bytes),

@@ -108,7 +108,11 @@ ACK_COLUMNS = (
     ("async", "Async", "The asynchronous part: writing while processing goes on"),
     ("total", "Total", "From the trigger until its snapshot was durable"),
     ("state", "State size", "The complete state of the subtask"),
-    ("written", "Written", "The bytes of state that this checkpoint wrote"),
+    (
+        "written",
+        "Written",
+        "The bytes of state that this checkpoint wrote; earlier ones had written what is shared",
+    ),
     (
         "during",
         "Alignment bytes",

@@ -234,6 +234,8 @@ def test_a_job_shows_its_checkpoints(api: APIClient, operator: User) -> None:
     assert [c["number"] for c in failed] == [3]
     acks = api.get(f"{at}/2/acks").json()["results"]
     assert [(a["operator"], a["index"]) for a in acks] == [("totals", 0), ("totals", 1)]
+    for one in (checkpoints[2], *acks):
+        assert one["shared_bytes"] == one["state_bytes"] - one["written_bytes"]
     channels = api.get(f"{at}/2/channels?ordering=-arrived_ms&page_size=1").json()["results"]
     assert channels == [
         {

@@ -345,7 +345,7 @@ def test_state_is_compared_with_the_last_that_completed(viewer: Client, job: Job
     rows_checkpoint.acknowledged(factories.checkpoint(job, 5), state_bytes=20_000)
     said = text(one(viewer, job, 3))
     assert "Compared with checkpoint 1" in said
-    assert "hourly 2 80.0 kB 60.0 kB +20.0 kB (+33%) 40.0 kB" in said
+    assert "hourly 2 80.0 kB 60.0 kB +20.0 kB (+33%) 40.0 kB 40.0 kB shared" in said
     assert "flights 2 0 B 0 B no change" in said
     said = text(one(viewer, job, 5))  # Not against the one that was left behind.
     assert "Compared with checkpoint 3" in said
@@ -353,6 +353,13 @@ def test_state_is_compared_with_the_last_that_completed(viewer: Client, job: Job
     assert "no checkpoint completed before this one" in text(one(viewer, job, 1))
     Checkpoint.objects.filter(number=3).update(has_details=False)
     assert "No comparison: details of checkpoint" in text(one(viewer, job, 5))
+
+
+def test_shared_state_is_told_where_there_is_some(viewer: Client, job: Job) -> None:
+    factories.checkpoint(job, 1, state_bytes=80_000, written_bytes=80_000)
+    factories.checkpoint(job, 2, state_bytes=80_000, written_bytes=5_000)
+    assert "Written 5.00 kB Shared 75.0 kB" in text(one(viewer, job, 2))
+    assert "Shared" not in text(one(viewer, job, 1))
 
 
 def test_an_operator_s_state_differs_once_all_of_it_is_there(viewer: Client, job: Job) -> None:
