@@ -64,6 +64,11 @@ def key_of(record: tuple[str, int, int]) -> int:
     return record[1] % 64
 
 
+def position_of(record: tuple[str, int, int]) -> int:
+    """A key for the records of each position, of which both sources have one."""
+    return record[1]
+
+
 class Numbering(KeyedProcessFunction):
     """Adds the subtask that wrote a record, and the record's number within its key."""
 

@@ -16,10 +16,12 @@ import pytest
 from tests.spark.functions import (
     Dawdling,
     Hanging,
+    Numbering,
     Throwing,
     amounts,
     events,
     late_row,
+    position_of,
     window_row,
 )
 from tests.spark.harness import (
@@ -44,6 +46,7 @@ from weir.datastream.window import TumblingEventTimeWindows
 from weir.fault_points import Fault
 from weir.protocol.events import Recovered
 from weir.protocol.messages import Acknowledged
+from weir.protocol.restore import CHANGES
 
 pytestmark = [pytest.mark.usefixtures("local")]
 
@@ -169,6 +172,37 @@ def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> Non
     counted = count(result.collected, N)
     assert counted.lost == 0
     assert counted.duplicated > 0
+
+
+def test_a_worker_killed_between_incremental_checkpoints_of_state_on_disk(tmp_path: Path) -> None:
+    """The output is that of an undisturbed run: two records of each position, numbered 1 and 2."""
+    settings = {
+        "state.backend.type": "rocksdb",
+        "state.backend.rocksdb.localdir": str(tmp_path / "state"),
+        "execution.checkpointing.data-inline-threshold": "1 b",
+    }
+    env = environment(tmp_path / "checkpoints", interval_ms=100, settings=settings)
+    stream = tagged_union(env, N, RATE).key_by(position_of).process(Numbering()).uid("numbering")
+    killer = Killer("worker", after_checkpoints=1_000_000)
+
+    def kill_after_changes(event: Any) -> None:
+        """Kill when a checkpoint has completed that names files of an earlier one."""
+        if isinstance(event, Acknowledged) and killer.after_checkpoints > 1_000:
+            modes = {handle.mode for part in event.operators for handle in part.handles}
+            if CHANGES in modes:
+                killer.after_checkpoints = killer.completed + 1
+
+    with Listening(kill_after_changes, killer):
+        result = collect(stream, "increments")
+    assert killer.killed is not None, "no checkpoint held changes"
+    assert count(result.collected, N) == EXACT
+    (recovered,) = result.history.recoveries
+    assert recovered.restored_checkpoint is not None
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for _, position, _, _, number in result.collected:
+        numbers[position].append(number)
+    assert all(received == [1, 2] for received in numbers.values())
+    assert not list((tmp_path / "checkpoints").glob("*/shared/*/*")), "the job has finished"
 
 
 ROWS = 40_000
