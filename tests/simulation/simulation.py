@@ -104,7 +104,7 @@ from weir.worker.versions import installed_versions
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
 INJECTED = "injected by the simulation"
-SHARING = 0.1  # Of the runs: those whose checkpoints share files.
+SHARING = 0.03  # Of the runs: those whose checkpoints share files.
 
 # Where a fault may strike, what it may do there, and among how many hits its own is drawn.
 POINTS: Mapping[str, tuple[tuple[str, ...], int]] = {

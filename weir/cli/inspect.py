@@ -5,9 +5,9 @@ JSON. Pickled values stay bytes here: inspecting a checkpoint runs no code from 
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import IO, Any
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ from weir.cli.output import console, print_json, table
 from weir.cli.uri import LocatedCheckpoint, find_checkpoint, name_of
 from weir.errors import CorruptStateError, RestoreError, SchemaError, WeirError
 from weir.graph.key_groups import TAG_ENUM, TAG_TUPLE, decode_key
-from weir.ids import OperatorId, StateHandle, SubtaskId
+from weir.ids import KeyGroupRange, OperatorId, StateHandle, SubtaskId
 from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics, Switch
-from weir.protocol.restore import CHANNEL
+from weir.protocol.restore import CHANGES, CHANNEL, WHOLE
 from weir.state.channel_state import decode_records
 from weir.storage.manifest import Manifest, read_handle
 from weir.storage.store import CheckpointStore
@@ -73,8 +73,10 @@ def run_state(uri: str, wanted: str, *, limit: int, as_json: bool, out: IO[str])
     chosen = select(checkpoint.manifest, wanted)
     all_rows = (
         row
-        for subtask, handle in chosen
-        for row in state_rows(checkpoint.store, checkpoint.directory, subtask, handle)
+        for (subtask, _), pieces in groupby(chosen, key=lambda one: (one[0], one[1].name))
+        for row in valid_rows(
+            checkpoint.store, checkpoint.directory, subtask, [handle for _, handle in pieces]
+        )
     )
     shown = list(islice(all_rows, limit))
     is_more = next(all_rows, None) is not None
@@ -133,6 +135,33 @@ def select(manifest: Manifest, wanted: str) -> list[tuple[SubtaskId, StateHandle
         have = ", ".join(sorted({_own_name(handle) for _, handle in mine})) or "none"
         raise RestoreError(f"operator {uid} has no state {name}; it has {have}")
     return chosen
+
+
+def valid_rows(
+    store: CheckpointStore, directory: str, subtask: SubtaskId, pieces: Sequence[StateHandle]
+) -> Iterator[StateRow]:
+    """The rows of one state of a subtask, those of a chain of files as a restore leaves them.
+
+    Raises:
+        CorruptStateError: A piece is damaged or missing.
+        StorageError: The storage failed.
+    """
+    is_chain = any(handle.mode in (WHOLE, CHANGES) for handle in pieces)
+    begun: list[KeyGroupRange] = []  # By the files that were read, the newest first.
+    changed: set[str] = set()
+    for handle in reversed(pieces) if is_chain else pieces:
+        for row in state_rows(store, directory, subtask, handle):
+            group = row.values.get("key_group", -1)
+            key = repr(row.values.get(_KEY_COLUMN)) if is_chain else ""
+            if key in changed or any(group in groups for groups in begun):
+                continue
+            if handle.mode == CHANGES:
+                changed.add(key)
+                if row.values["value"] is None:
+                    continue
+            yield row
+        if handle.mode == WHOLE and handle.key_groups is not None:
+            begun.append(handle.key_groups)
 
 
 def state_rows(

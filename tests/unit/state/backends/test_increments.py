@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.state.backends.test_rocksdb import small
 from tests.unit.state.states import state_of
 from tests.unit.storage.test_manifest import JOB, manifest
+from weir.cli.inspect import valid_rows
 from weir.common.typeinfo import Types
 from weir.config import StateBackendKind, StateConfig
 from weir.errors import CorruptStateError
@@ -357,7 +358,7 @@ class IncrementsMachine(RuleBasedStateMachine):
 
 
 TestIncrements = IncrementsMachine.TestCase
-TestIncrements.settings = settings(max_examples=40, stateful_step_count=50)
+TestIncrements.settings = settings(max_examples=25, stateful_step_count=50)
 
 
 class Line:
@@ -407,6 +408,15 @@ class Line:
             values[key] = state.value()
         return values
 
+    def shown(self) -> dict[int, int]:
+        """The values as ``weir inspect`` shows them."""
+        pieces = [handle for handle in self.handles[0] if handle.name == "state.value"]
+        subtask = SubtaskId(OPERATOR, 0)
+        rows = list(valid_rows(self.store, LAYOUT.directory, subtask, pieces))
+        values = {row.values["key"]: row.values["value"] for row in rows}
+        assert len(values) == len(rows)
+        return values
+
     def close(self) -> None:
         for one in self.subtasks:
             one.close()
@@ -429,6 +439,7 @@ def test_an_increment_is_small_and_its_chain_stays_short() -> None:
     assert line.restored() == values
     # A hundredth of the keys, and one of its eight key groups.
     assert sum(written) / len(written) < 0.2 * whole
+    assert line.shown() == values
     line.checkpoint()
     assert line.new_bytes(line.checkpoint()) == 0, "nothing has changed"
     line.close()
