@@ -9,7 +9,7 @@ from weir.config import CheckpointConfig
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
 from weir.protocol.messages import GateAlignment, SnapshotMetrics
-from weir.storage.layout import SAVEPOINT_MANIFEST
+from weir.storage.layout import SAVEPOINT_MANIFEST, in_job
 from weir.storage.memory import MemoryStore
 from weir.storage.writer import StoredSnapshotWriter, writer_factory
 from weir.worker.ports import Call
@@ -96,6 +96,36 @@ def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_hea
     assert (head.metrics.gates, tail.metrics.gates) == ((GATE,), ())
     assert head.metrics.sync_ms == 2
     assert len(harness.store.list()) == 3
+
+
+class SharingPart(Part):
+    """State of which all but a byte lies in a file of an earlier checkpoint."""
+
+    OLD = StateHandle("keyed", "state.x", 100, "0", path="shared/1-0/old", mode="whole")
+
+    def write(self, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
+        return [self.OLD, *super().write(writer)]
+
+
+def test_files_of_earlier_checkpoints_are_not_deleted_with_a_snapshot() -> None:
+    harness = Harness()
+    old = in_job(JOB, SharingPart.OLD.path or "")
+    harness.store.put(old, b"x" * 100)
+    harness.open(SharingPart("a"))
+    harness.thread.run()
+    assert len(harness.store.list()) == 2
+    harness.snapshotter.cancel(HEAD, ONE)
+    harness.thread.run()
+    assert harness.store.list() == [old]
+
+
+def test_bytes_of_earlier_checkpoints_are_not_written() -> None:
+    harness = Harness()
+    harness.write(SharingPart("a"), tail=[Part("b")])
+    harness.thread.run()
+    (ack,) = harness.reports
+    sizes = [(one.metrics.state_size, one.metrics.written_size) for one in ack.operators]
+    assert sizes == [(101, 1), (1, 1)]
 
 
 def test_an_acknowledgement_tells_for_how_long_each_operators_own_part_was_written() -> None:
