@@ -5,12 +5,13 @@ mode ``WHOLE`` begins its key groups anew: what the files before it say of them 
 mode ``CHANGES`` holds the keys that changed, or were removed, since the checkpoint before. One
 without a mode goes on with the file before it, or stands for itself.
 
-A chain stays short. Each checkpoint that writes changes rewrites a slice of the key groups, the
-sixteenth whose files are the oldest, and files of which no group is valid any more leave the chain.
-So a restore reads the changes of sixteen checkpoints at most. And the changes of a chain are no
-larger than what it holds whole: where they are, the next checkpoint writes everything anew. So a
-checkpoint has at most about three times the bytes of its state: what is whole, void parts of it
-that wait for the last of their groups, and changes.
+A chain stays short. A state is written whole in slices, sixteen files of a sixteenth of its key
+groups each. Each checkpoint that writes changes rewrites the oldest slice as well, and files of
+which no group is valid any more leave the chain. So a restore reads the changes of sixteen
+checkpoints at most. And where the changes of a chain are larger than what it holds whole, the next
+checkpoint writes everything anew. So a checkpoint has at most about three times the bytes of its
+state: what is whole, changes of that size, and the last changes; after a change of parallelism also
+void parts of old slices, until all of their groups are rewritten.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from weir.protocol.restore import CHANGES, WHOLE
 from weir.storage.layout import writer_of_shared
 
 SLICES: Final = 16
+_ONE_SLICE_BYTES: Final = 1 << 20  # Of a state that is no larger: files cost more than its bytes.
 CHANGES_MAX: Final = 1.0  # The size of a chain's changes, in sizes of what it holds whole.
 
 Valid: TypeAlias = npt.NDArray[np.bool_]  # By the index of a key group.
@@ -78,23 +80,35 @@ class Chain:
     @property
     def is_too_long(self) -> bool:
         """Whether its changes are larger than what it holds whole."""
-        changes = whole = 0.0
-        for file, share in zip(self._files, self._shares, strict=True):
-            if file.mode == CHANGES:
-                changes += file.size * bool(share)
-            else:
-                whole += file.size * share
-        return changes > CHANGES_MAX * whole
+        return sum(f.size for f in self.files if f.mode == CHANGES) > CHANGES_MAX * self.whole_size
+
+    @property
+    def whole_size(self) -> int:
+        """The bytes of the groups that it holds whole, about."""
+        each = zip(self._files, self._shares, strict=True)
+        return int(sum(file.size * share for file, share in each if file.mode != CHANGES))
 
     def next_slice(self) -> KeyGroupRange:
         """The key groups to rewrite next: those that were rewritten the longest ago."""
-        size = -(-len(self._key_groups) // SLICES)
         first = int(self._since.argmin())
-        last = min(first + size, len(self._key_groups)) - 1
+        last = min(first + _slice_length(self._key_groups), len(self._key_groups)) - 1
         return KeyGroupRange(self._key_groups.first + first, self._key_groups.first + last)
 
     def _span(self, file: StateHandle) -> slice:
         return _span(file.key_groups or self._key_groups, self._key_groups)
+
+
+def slices(key_groups: KeyGroupRange, size: int) -> list[KeyGroupRange]:
+    """The key groups of each file in which a state of this size is written; 0: not known."""
+    if 0 < size <= _ONE_SLICE_BYTES:
+        return [key_groups]
+    length = _slice_length(key_groups)
+    firsts = range(key_groups.first, key_groups.last + 1, length)
+    return [KeyGroupRange(first, min(first + length - 1, key_groups.last)) for first in firsts]
+
+
+def _slice_length(key_groups: KeyGroupRange) -> int:
+    return -(-len(key_groups) // SLICES)
 
 
 def is_shared(file: StateHandle, key_groups: KeyGroupRange) -> bool:

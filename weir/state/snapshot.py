@@ -41,7 +41,7 @@ from weir.ids import KeyGroupRange, StateHandle
 from weir.protocol.restore import CHANGES, WHOLE
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend, file_name
 from weir.state.backends.base import FrozenChanges, FrozenEntries
-from weir.state.chains import Chain, Valid
+from weir.state.chains import Chain, Valid, slices
 from weir.state.codec import (
     MixedKeysError,
     SlotKey,
@@ -53,7 +53,7 @@ from weir.state.codec import (
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.state.expiry import live, live_rows
-from weir.state.state_files import Content, Sharing, write_files
+from weir.state.state_files import Content, write_files
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.writer import StoredSnapshotWriter
 
@@ -129,18 +129,39 @@ def _write_state(
     if state.tables.is_empty:
         files: Sequence[StateHandle] = ()
     elif not changes.base or chain.is_too_long:
-        files = _written(name, whole, groups, writer, sharing=Sharing.IF_LARGE, mode=WHOLE)
+        if not _is_large(whole, writer.inline_max or 0):
+            changes.stored(())
+            return _written(name, whole, groups, writer)
+        # In slices, each of which the one that takes its place makes void.
+        files = [
+            file
+            for part in slices(groups, chain.whole_size)
+            for file in _written(name, partial(_state, frozen, state, part), part, writer, WHOLE)
+        ]
     elif changes.is_empty:
         files = chain.files
     else:
         rewritten = chain.next_slice()
         rest = partial(_changes, frozen, state, changes, rewritten)
-        part = partial(_state, frozen, state, rewritten)
-        changed = _written(name, rest, groups, writer, sharing=Sharing.YES, mode=CHANGES)
-        begun = _written(name, part, rewritten, writer, sharing=Sharing.YES, mode=WHOLE)
-        files = Chain([*chain.files, *changed, *begun], groups).files
-    changes.stored(() if any(file.path is None for file in files) else files)
+        begun = partial(_state, frozen, state, rewritten)
+        added = _written(name, rest, groups, writer, CHANGES)
+        added += _written(name, begun, rewritten, writer, WHOLE)
+        files = Chain([*chain.files, *added], groups).files
+    changes.stored(files)
     return files
+
+
+def _is_large(content: Callable[[bool], Content], limit: int) -> bool:
+    """Whether rows are more than the acknowledgement would take; few are converted for that."""
+    size = 0
+    try:
+        for batch in content(False).batches:
+            size += batch.nbytes
+            if size >= limit:
+                return True
+    except MixedKeysError:
+        return True
+    return False
 
 
 def _written(
@@ -148,19 +169,17 @@ def _written(
     content: Callable[[bool], Content],
     key_groups: KeyGroupRange,
     writer: StoredSnapshotWriter,
-    *,
-    sharing: Sharing = Sharing.NO,
     mode: str | None = None,
 ) -> list[StateHandle]:
     """Write files; ``content`` makes their rows, with canonical keys if True."""
     written: list[StateHandle] = []
     try:
-        write_files(name, content(False), key_groups, writer, written, sharing=sharing, mode=mode)
+        write_files(name, content(False), key_groups, writer, written, mode)
     except MixedKeysError:
         for handle in written:
             writer.withdraw(handle)
         written = []
-        write_files(name, content(True), key_groups, writer, written, sharing=sharing, mode=mode)
+        write_files(name, content(True), key_groups, writer, written, mode)
     except SchemaError as cause:
         raise SchemaError(f"{name}: {cause}") from cause
     return written

@@ -7,13 +7,12 @@ import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
 
 from weir.ids import KeyGroupRange, StateHandle
-from weir.protocol.restore import CHANGES, WHOLE
+from weir.protocol.restore import WHOLE
 from weir.storage.store import StoreWriter
 from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 
@@ -30,38 +29,26 @@ class Content:
     of_objects: bool = True  # Converting them needs the interpreter lock.
 
 
-class Sharing(Enum):
-    """Whether later checkpoints may name a file."""
-
-    NO = auto()
-    IF_LARGE = auto()  # Unless all of it is so small that it goes into the acknowledgement.
-    YES = auto()
-
-
 def write_files(
     name: str,
     content: Content,
     key_groups: KeyGroupRange,
     writer: StoredSnapshotWriter,
     written: list[StateHandle],
-    *,
-    sharing: Sharing = Sharing.NO,
     mode: str | None = None,
 ) -> None:
     """Write one file, or several where it would be too long to be read at once.
 
     Args:
-        mode: Of shared files.
+        mode: Of files that later checkpoints may name; None: they are this one's own.
     """
     batch = next(content.batches, None)
-    form = CHANGES if mode == CHANGES else "keyed"
+    form = "keyed" if mode is None else f"{mode}.{key_groups.first}"  # Several of one name.
     while batch is not None or not written:
         place = f"{form}+{len(written)}/{name}" if written else f"{form}/{name}"
         # What is whole in several files begins in the first.
         own_mode = None if written and mode == WHOLE else mode
-        is_shared = written and sharing is not Sharing.NO
-        own_sharing = Sharing.YES if is_shared else sharing
-        with _Sink(place, writer, own_sharing, own_mode) as sink:
+        with _Sink(place, writer, own_mode, is_shared=mode is not None) as sink:
             # Arrow writes many small buffers, and each call into Python waits for the interpreter
             # lock. Buffers of at least SINK_BYTES bypass the stream's own.
             buffered = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), SINK_BYTES)
@@ -84,14 +71,14 @@ class _Sink(io.RawIOBase):
     """The bytes of one file: in memory while they may be inline, from then on in the storage."""
 
     def __init__(
-        self, path_name: str, writer: StoredSnapshotWriter, sharing: Sharing, mode: str | None
+        self, path_name: str, writer: StoredSnapshotWriter, mode: str | None, *, is_shared: bool
     ) -> None:
         super().__init__()
         self._path_name = path_name
         self._writer = writer
-        self._sharing = sharing
+        self._place = writer.shared_path if is_shared else writer.path
         self._mode = mode
-        self._limit = 0 if sharing is Sharing.YES else writer.inline_max
+        self._limit = 0 if is_shared else writer.inline_max
         self._held: bytearray | None = bytearray()
         self._file: StoreWriter | None = None
         self._path = ""
@@ -111,10 +98,7 @@ class _Sink(io.RawIOBase):
         elif self._held is not None:
             self._held += data
             if self._limit is not None and len(self._held) >= self._limit:
-                place = self._writer.path
-                if self._sharing is not Sharing.NO:
-                    place = self._writer.shared_path
-                self._path = place(self._path_name)
+                self._path = self._place(self._path_name)
                 self._file = self._writer.open(self._path)
                 self._file.write(memoryview(self._held))
                 self._held = None
