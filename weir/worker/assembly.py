@@ -144,7 +144,7 @@ def _build(
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
             clock=clock,
             tables=open_tables(config.state, key_groups) if node.keyed else None,
-            restored_id=_base_of(deploy),
+            restored_id=base_of(deploy),
         )
         restored_bytes += state.restored_bytes
         head_output = _output(chain, uid, operators, gates, reuse=config.object_reuse)
@@ -216,7 +216,7 @@ def _build(
     )
 
 
-def _base_of(deploy: Deploy) -> CheckpointId | None:
+def base_of(deploy: Deploy) -> CheckpointId | None:
     """The restored checkpoint, if its files are the job's own, in the storage that it writes to.
 
     Those of a savepoint belong to its user, and those of another job to that job: either may delete

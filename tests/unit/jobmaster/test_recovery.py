@@ -230,6 +230,8 @@ def test_a_search_finds_what_is_restorable_and_the_next_free_number() -> None:
     history = search(store, JOB)
     assert [completed.checkpoint_id for completed in history.completed] == [2, 3]
     assert history.next_id == 10
+    store.put(in_job(JOB, "shared/1-11/sink-0-x"), b"never completed")
+    assert search(store, JOB).next_id == 12
     assert search(MemoryStore(), JOB).next_id == 1
 
 

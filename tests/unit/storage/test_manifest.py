@@ -185,6 +185,8 @@ def test_a_checkpoint_with_records_under_way_needs_a_weir_that_knows_them() -> N
     assert load(dump(written)) == written
     assert json.loads(dump(manifest(inline())))["version"] == 2
     assert json.loads(dump(replace(written, state_backend="rocksdb")))["version"] == 4
+    shared = replace(inline(), inline=None, path="shared/1-1/op-0-x", mode="whole")
+    assert json.loads(dump(manifest(shared)))["version"] == 5
 
 
 def test_a_savepoints_manifest_comes_back_as_it_was() -> None:
