@@ -76,7 +76,7 @@ class _Sink(io.RawIOBase):
         super().__init__()
         self._path_name = path_name
         self._writer = writer
-        self._place = writer.shared_path if is_shared else writer.path
+        self._is_shared = is_shared
         self._mode = mode
         self._limit = 0 if is_shared else writer.inline_max
         self._held: bytearray | None = bytearray()
@@ -98,7 +98,8 @@ class _Sink(io.RawIOBase):
         elif self._held is not None:
             self._held += data
             if self._limit is not None and len(self._held) >= self._limit:
-                self._path = self._place(self._path_name)
+                place = self._writer.shared_path if self._is_shared else self._writer.path
+                self._path = place(self._path_name)
                 self._file = self._writer.open(self._path)
                 self._file.write(memoryview(self._held))
                 self._held = None
