@@ -23,6 +23,7 @@ version difference from the one before
 6       Subtasks tell the memory of their slot's worker process.
 7       Subtasks tell where they work, and how long their host was short of processors;
         acknowledgements, for how long each operator's part was written; batches, the driver's load.
-8       Barriers name the completed checkpoint since which changed state alone may be written.
+8       Barriers name the completed checkpoint since which changed state alone may be written; the
+        control plane asks for looks into subtasks.
 ======= ==========================================================================================
 """
