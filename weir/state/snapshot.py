@@ -40,7 +40,7 @@ from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaErr
 from weir.ids import KeyGroupRange, StateHandle
 from weir.protocol.restore import CHANGES, WHOLE
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend, file_name
-from weir.state.backends.base import FrozenChanges, FrozenEntries
+from weir.state.backends.base import FrozenChanges
 from weir.state.chains import Chain, Valid, slices
 from weir.state.codec import (
     MixedKeysError,
@@ -53,14 +53,13 @@ from weir.state.codec import (
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.state.expiry import live, live_rows
+from weir.state.pieces import PIECE_OBJECTS, PieceSize, keys_of, rows_of
 from weir.state.state_files import Content, write_files
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.writer import StoredSnapshotWriter
 
 FORMAT_VERSION = 2
 _CHANGES_SINCE = 2  # Of changes; a file without removed values is written as version 1.
-PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
-PIECE_BYTES = 1 << 20  # Fewer objects, where they are larger than an eighth of a kilobyte.
 _HEAD_BYTES = 1 << 16  # Enough for nearly every schema.
 _HEAD_OFFSET = 8  # The magic of an Arrow file, before its schema.
 
@@ -338,14 +337,14 @@ def _state(
     read = range(key_groups.first - first, key_groups.last - first + 1)
     key_kind = None
     if not canonical:
-        key_kind = stored_key_type(islice(_pieces(state.tables, read), 1))
+        key_kind = stored_key_type(islice(keys_of(state.tables, read), 1))
     schema = _schema_of(frozen, state, key_kind)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        sized, size = state.kind in ("list", "map"), _PieceSize()
+        sized, size = state.kind in ("list", "map"), PieceSize()
         # A slice is read again for its canonical keys, and so is the whole.
         last = key_kind is None and len(read) == len(state.tables.groups)
-        for rows in _rows(state.tables, first, size, groups=read, sized=sized, last=last):
+        for rows in rows_of(state.tables, first, size, groups=read, sized=sized, last=last):
             if state.limit_ms is not None:
                 rows = live_rows(state.kind, state.limit_ms, rows)
             groups, slots, values = rows
@@ -373,7 +372,7 @@ def _changes(
     schema = _schema_of(frozen, state, key_kind, _CHANGES_SINCE)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        size = _PieceSize()
+        size = PieceSize()
         for groups, slots, values in changes.pieces(without, lambda: size.objects):
             if (limit_ms := state.limit_ms) is not None:
                 values = [v if v is None else live(state.kind, v, limit_ms) for v in values]
@@ -417,7 +416,7 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
     keys = (
         [timer[1] for timer in piece]
         for tables in frozen.timers.values()
-        for piece in _pieces(tables)
+        for piece in keys_of(tables)
     )
     key_kind = None if canonical else stored_key_type(islice(keys, 1))
     about = _About("timers", "timers", frozen.max_parallelism, key_kind is None)
@@ -427,8 +426,8 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
     def batches() -> Iterator[pa.RecordBatch]:
         first, last = frozen.key_groups.first, key_kind is None
         for domain, tables in frozen.timers.items():
-            size = _PieceSize(PIECE_OBJECTS)  # All of them are small.
-            for groups, timers, _ in _rows(tables, first, size, last=last):
+            size = PieceSize(PIECE_OBJECTS)  # All of them are small.
+            for groups, timers, _ in rows_of(tables, first, size, last=last):
                 times, slots, namespaces = zip(*timers, strict=True)
                 arrays = [
                     groups,
@@ -506,65 +505,6 @@ def _schema(
         *(pa.field(name, kind) for name, kind in columns.items()),
     ]
     return pa.schema(fields, metadata=about.metadata())
-
-
-@dataclass(slots=True)
-class _PieceSize:
-    """The objects to convert in one go, by the bytes of those before."""
-
-    objects: int = PIECE_OBJECTS // 8  # At first.
-    weight: int = 1  # The objects of the last piece.
-
-    def measured(self, bytes_converted: int) -> None:
-        """The last piece had this size."""
-        per_object = max(1, bytes_converted // max(1, self.weight))
-        self.objects = min(PIECE_OBJECTS, max(64, PIECE_BYTES // per_object))
-
-
-def _pieces(tables: FrozenEntries, groups: range | None = None) -> Iterator[list[Any]]:
-    """The keys of frozen entries, some at a time; None: of all groups."""
-    for group in tables.groups if groups is None else groups:
-        for slots, _ in tables.pieces(group, PIECE_OBJECTS // 8):
-            yield slots
-
-
-def _rows(
-    tables: FrozenEntries,
-    first: int,
-    size: _PieceSize,
-    *,
-    groups: range | None = None,
-    sized: bool = False,
-    last: bool,
-) -> Iterator[tuple[pa.Array, list[Any], list[Any]]]:
-    """Key groups, keys and values of frozen entries, of the key groups ``first`` and on.
-
-    Small groups share a piece. ``groups`` are those to read; None: all. ``sized`` values count for
-    as many objects as they hold. ``last``: no group is read again.
-    """
-    numbers: list[int] = []
-    counts: list[int] = []
-    keys: list[Any] = []
-    values: list[Any] = []
-    weight = 0
-    for index in tables.groups if groups is None else groups:
-        for piece, piece_values in tables.pieces(index, size.objects // 8, last=last):
-            numbers.append(first + index)
-            counts.append(len(piece))
-            keys += piece
-            values += piece_values
-            weight += sum(map(len, piece_values)) if sized else len(piece)
-            if weight >= size.objects - size.objects // 8:
-                size.weight = weight
-                yield _repeated(numbers, counts), keys, values
-                numbers, counts, keys, values, weight = [], [], [], [], 0
-    if keys:
-        size.weight = weight
-        yield _repeated(numbers, counts), keys, values
-
-
-def _repeated(groups: list[int], counts: list[int]) -> pa.Array:
-    return pa.array(np.repeat(np.array(groups, np.uint16), counts))
 
 
 # Reading.
