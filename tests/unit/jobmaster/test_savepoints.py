@@ -37,6 +37,7 @@ from weir.storage.store import store_for
 from weir.worker.versions import installed_versions
 
 N, RATE, KEYS = 1_000, 1_000, 7
+SLOW = RATE // 10  # Of a job that is left before its end, however busy the machine is.
 JOB = JobId("job")
 COUNT = Types.ROW_NAMED(["key", "n"], [Types.LONG(), Types.LONG()])
 SUSPEND, DRAIN = CheckpointKind.STOP_SUSPEND, CheckpointKind.STOP_DRAIN
@@ -191,7 +192,7 @@ def by_number(root: Path, checkpoint_id: int, **how: bool) -> RestoreRequest:
 
 
 def test_a_job_stopped_with_a_savepoint_goes_on_elsewhere_and_rescaled(tmp_path: Path) -> None:
-    job = Running(tmp_path).after(3)
+    job = Running(tmp_path, rate=SLOW).after(3)
     job.stopped(tmp_path / "one")
     assert 0 < len(job.rows) < N
     moved = shutil.move(tmp_path / "one", tmp_path / "moved")
@@ -213,7 +214,7 @@ def test_a_stopped_job_goes_on_as_itself_without_checkpoints_by_the_clock(tmp_pa
 
 
 def test_a_drained_job_has_committed_all_that_it_had_read(tmp_path: Path) -> None:
-    job = Running(tmp_path, rate=RATE // 10).after(3)  # It is not at its end by itself.
+    job = Running(tmp_path, rate=SLOW).after(3)
     job.stopped(tmp_path / "one", DRAIN)
     drained = job.rows
     assert 0 < len(drained) < N
@@ -360,7 +361,7 @@ class TestDeletionDuringARestore:
 def test_a_stop_whose_driver_died_is_completed_by_the_next(
     kind: CheckpointKind, tmp_path: Path
 ) -> None:
-    job = Running(tmp_path).after(3)
+    job = Running(tmp_path, rate=SLOW).after(3)
     job.save(tmp_path / "one", kind)
     job.until(lambda: job.decided(kind))
     again = Running(tmp_path).finish()
@@ -375,7 +376,7 @@ def test_a_stop_whose_driver_died_is_completed_by_the_next(
 def test_after_going_back_the_output_is_that_of_a_run_that_never_went_wrong(
     tmp_path: Path,
 ) -> None:
-    job = Running(tmp_path).after(6)
+    job = Running(tmp_path, rate=SLOW).after(6)
     taken = job.settled
     back = Running(tmp_path, restore=by_number(tmp_path, taken[1])).after(3)
     assert set(back.abandoned) >= set(taken[2:])
@@ -384,7 +385,7 @@ def test_after_going_back_the_output_is_that_of_a_run_that_never_went_wrong(
 
 
 def test_going_back_may_leave_the_output_as_it_is(tmp_path: Path) -> None:
-    job = Running(tmp_path).after(6)
+    job = Running(tmp_path, rate=SLOW).after(6)
     there = job.rows
     back = Running(
         tmp_path, restore=by_number(tmp_path, job.settled[1], rewinds_output=False)
