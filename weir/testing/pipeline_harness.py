@@ -25,7 +25,7 @@ from weir.testing.captured_sink import CapturedSinkOperator
 from weir.testing.elements import Watermark
 from weir.testing.manual_clock import ManualClock
 from weir.testing.stepped_cluster import KillPoint, SteppedCluster
-from weir.worker.subtask import ChainedOperator
+from weir.worker.chain_output import ChainedOperator
 from weir.worker.versions import installed_versions
 
 ACTIONS_MAX = 20_000  # Without time passing: slices of records, messages. A call takes hundreds.

@@ -28,12 +28,12 @@ from weir.storage.layout import JobLayout
 from weir.storage.manifest import read_handle
 from weir.storage.store import CheckpointStore, store_for
 from weir.storage.writer import writer_factory
-from weir.worker.chain_output import ChainOutput, Targets
+from weir.worker.chain_output import ChainedOperator, ChainOutput, Targets
 from weir.worker.gates import InputGates, OutputGate
 from weir.worker.partitioners import ByKey, make_partitioner
 from weir.worker.ports import Inbox, Reporter, SnapshotThread, Transport
 from weir.worker.snapshotter import Snapshotter
-from weir.worker.subtask import ChainedOperator, Subtask
+from weir.worker.subtask import Subtask
 
 
 def build_subtasks(

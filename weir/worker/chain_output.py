@@ -1,4 +1,4 @@
-"""Outputs of an operator: the operators chained behind it and the gates of its outgoing edges.
+"""An operator in its chain, and its outputs: the operators behind it and the gates of its edges.
 
 Inside a chain, emitting is a call: the next operator runs at once on the same batch. Watermarks and
 idleness go to all consumers of the operator, side outputs included. A batch with watermarks between
@@ -9,9 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weir.common.batch import Batch
+from weir.ids import SubtaskId
 from weir.operators.base import Operator
 from weir.protocol.elements import Watermark, WatermarkIdle
+from weir.state.store import OperatorStateStore
 from weir.worker.gates import OutputGate
+
+
+@dataclass(slots=True)
+class ChainedOperator:
+    """An operator with its name in the job and its state."""
+
+    subtask: SubtaskId
+    operator: Operator
+    state: OperatorStateStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ FLIP-34 for the two ways to stop.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from weir.common.batch import Batch
@@ -73,9 +72,8 @@ from weir.protocol.elements import (
 )
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import Declined, SnapshotMetrics, SubtaskChanged, SubtaskMetrics
-from weir.state.store import OperatorStateStore
 from weir.worker.alignment_clock import AlignmentClock
-from weir.worker.chain_output import ChainOutput
+from weir.worker.chain_output import ChainedOperator, ChainOutput
 from weir.worker.gates import InputChannel, InputGates, OutputGate
 from weir.worker.in_flight import InFlight
 from weir.worker.metrics_reports import SlotFigures
@@ -90,15 +88,6 @@ class Progress(Enum):
     WORKED = auto()
     IDLE = auto()  # No work until an element arrives or a timer is due.
     BACK_PRESSURED = auto()  # Output waits for credit.
-
-
-@dataclass(slots=True)
-class ChainedOperator:
-    """An operator with its name in the job and its state."""
-
-    subtask: SubtaskId
-    operator: Operator
-    state: OperatorStateStore
 
 
 class Subtask:

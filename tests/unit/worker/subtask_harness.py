@@ -22,12 +22,12 @@ from weir.state.store import OperatorStateStore
 from weir.storage.memory import MemoryStore
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import writer_factory
-from weir.worker.chain_output import ChainOutput, Targets
+from weir.worker.chain_output import ChainedOperator, ChainOutput, Targets
 from weir.worker.gates import InputGates, OutputGate
 from weir.worker.partitioners import First
 from weir.worker.ports import Call, InboxItem
 from weir.worker.snapshotter import Snapshotter
-from weir.worker.subtask import ChainedOperator, Progress, Subtask
+from weir.worker.subtask import Progress, Subtask
 
 JOB = JobId("job")
 ATTEMPT = AttemptNumber(1)
