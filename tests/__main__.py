@@ -1,11 +1,10 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run, or ``make lint``. ``timeless`` holds what waits as long as it takes (unit,
-database, simulation, programs, docs, pages in a browser), on three niced workers, one more than
-cores, since some of these tests wait too; ``processes`` runs against real time, one test at a time,
-and has the machine whenever it wants it. ``--fast`` runs unit, database and simulation alone, with
-fewer seeds and without what is marked ``whole``. With pytest options there is one ordinary run of
-what they ask for.
+database, simulation, programs, docs, pages in a browser), on two niced workers; ``processes`` runs
+against real time, one test at a time, and has the machine whenever it wants it. ``--fast`` runs
+unit, database and simulation alone, with fewer seeds and without what is marked ``whole``. With
+pytest options there is one ordinary run of what they ask for.
 
 Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``.
 Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the
@@ -60,7 +59,7 @@ TIMELESS = Lane(
     (
         *("tests/programs", "tests/simulation", "tests/database", "tests/browser"),
         *("tests/process/controlplane", "tests/process/deploy", "tests/process/cli"),
-        *("tests/process/deliveries", "tests/docs", "tests/unit", "-n", "3"),
+        *("tests/process/deliveries", "tests/docs", "tests/unit", "-n", "2"),
         *TIMELESS_OPTIONS,
     ),
     NICENESS,
