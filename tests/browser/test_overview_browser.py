@@ -35,7 +35,8 @@ def test_a_log_is_followed_with_its_filter(window: Window, home: Path) -> None:
     assert window.texts(shown)[3:] == ["half a line", "<b>an error</b>", "fine"]
     window.do(lambda page: page.select_option("#log-level", "error"))
     window.sees(".log-tools", "Show all", POLLED_S)
-    assert window.evaluate("document.querySelector('#log-follow').ariaPressed") == "true"
+    pressed = "document.querySelector('#log-follow').ariaPressed == 'true'"
+    wait_until(lambda: window.evaluate(pressed), "what is shown now is followed as well")
     with log.open("a") as file:
         file.write("fine, too\n" + traced.replace("no task", "again") + "\tat a.B(C:1)\n")
     window.sees("#log", "again", POLLED_S)
