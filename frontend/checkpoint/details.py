@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import reverse
 
 from checkpoints.catalog.restore_targets import uri_of
-from checkpoints.models import COMPLETED_ONCE, Checkpoint
+from checkpoints.models import COMPLETED_ONCE, Checkpoint, SharesFiles
 from controlplane.base.formatting import (
     NOTHING,
     duration,
@@ -371,7 +371,7 @@ def states(
                 if then and is_all
                 else NOTHING,
                 "written": size(here.written_bytes) if here else NOTHING,
-                "shared": _shared(here.state_bytes, here.written_bytes) if here else "",
+                "shared": _shared(here) if here else "",
                 "in_flight": size(here.in_flight_bytes) if here else NOTHING,
                 "at_outputs": in_flight.at_outputs(here.in_flight_output_bytes) if here else "",
             }
@@ -379,10 +379,9 @@ def states(
     return rows
 
 
-def _shared(state_bytes: int, written_bytes: int) -> str:
+def _shared(row: SharesFiles) -> str:
     """The state in files of earlier checkpoints; empty: there is none."""
-    shared_bytes = state_bytes - written_bytes
-    return f"{size(shared_bytes)} shared" if shared_bytes > 0 else ""
+    return f"{size(row.shared_bytes)} shared" if row.shared_bytes else ""
 
 
 def _difference(now: int, then: int) -> str:
@@ -407,7 +406,7 @@ def acks(rows: Sequence[Ack], triggered_at: datetime) -> list[Json]:
             "total": duration(row.total_ms),
             "state": size(row.state_bytes),
             "written": size(row.written_bytes),
-            "shared": _shared(row.state_bytes, row.written_bytes),
+            "shared": _shared(row),
             "during": size(row.bytes_during_alignment),
             "in_flight": size(row.in_flight_bytes),
             "at_outputs": in_flight.at_outputs(row.in_flight_output_bytes),

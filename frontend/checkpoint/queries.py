@@ -23,7 +23,7 @@ from django.db.models import (
     Sum,
 )
 
-from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, SubtaskAck
+from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, SharesFiles, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.base import clock
 from frontend.base.alignment import Channel, Measure
@@ -250,7 +250,7 @@ def subtask_phases(
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorTotal:
+class OperatorTotal(SharesFiles):
     """The state that the subtasks of one operator snapshotted. Units: bytes."""
 
     checkpoint_id: int
@@ -296,7 +296,7 @@ ACK_ORDERINGS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(SharesFiles):
     """One operator subtask's acknowledgement. Units: milliseconds, bytes."""
 
     operator: str
