@@ -20,6 +20,7 @@ from tests.spark.harness import (
     wait_until_gone,
 )
 from tests.waiting import wait_until
+from weir.spark import python_daemon
 from weir.spark.submit import open_session
 
 LOCAL = "local[4]"
@@ -98,9 +99,9 @@ def _is_of_spark(process: psutil.Process, session: str) -> bool:
         if process.environ()[SESSION] != session:
             return False  # Of a driver that a test started.
         command, parent = process.cmdline(), process.parent()
-        if "pyspark.daemon" in command:
+        if python_daemon.MODULE in command:
             # A slot is a fork of the daemon, and has to be gone.
-            return parent is not None and "pyspark.daemon" not in parent.cmdline()
+            return parent is not None and python_daemon.MODULE not in parent.cmdline()
         return process.name() == "java"
     except psutil.Error:
         return True  # It has just ended.

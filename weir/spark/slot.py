@@ -1,8 +1,8 @@
 """The executor's side of a slot: the supervisor, which runs as a Spark task.
 
 The supervisor registers with the job master, keeps a warm template (``weir.worker.template``) and
-runs one worker process per attempt. It has one thread and one selectors loop, and imports neither
-NumPy nor Arrow nor user code, so that no pipeline can break it. It ends when the job master
+runs one worker process per attempt. It has one thread and one selectors loop, and runs no user
+code, so that no pipeline can break it. It ends when the job master
 releases the slot or has ended, and leaves no process, descriptor or file behind.
 
 Processes are never addressed by a pid that another process may have got meanwhile: a worker is
@@ -14,8 +14,6 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -40,10 +38,11 @@ from weir.protocol.deployment import (
 )
 from weir.secrets.masked_output import MaskedPipe
 from weir.secrets.masking import Masker
+from weir.spark.template_process import TemplateProcess
 from weir.worker.template import (
-    SINGLE_THREADED,
     WORKER,
     ForkFailed,
+    LoadProgram,
     ProgramFailed,
     RunWorker,
     TemplateLink,
@@ -98,10 +97,15 @@ def run_slot(
         ChannelError: The job master cannot be reached, or the slot and it refuse each other.
         SlotError: The job master does not answer.
     """
-    connection = ControlConnection.connect(
-        Address(master_host, master_port), open_credentials(credentials)
-    )
-    _Supervisor(connection, slot_index, spark_attempt, credentials, worker).run()
+    forked = TemplateProcess.fork()  # First of all: this process is still as it was started.
+    try:
+        connection = ControlConnection.connect(
+            Address(master_host, master_port), open_credentials(credentials)
+        )
+        _Supervisor(connection, slot_index, spark_attempt, credentials, worker, forked).run()
+    finally:
+        if forked is not None:
+            forked.end()
 
 
 class _Supervisor:
@@ -112,6 +116,7 @@ class _Supervisor:
         spark_attempt: int,
         credentials: Credentials,
         worker: str,
+        forked: TemplateProcess | None,
     ) -> None:
         self._connection = connection
         self._slot_index = slot_index
@@ -124,6 +129,7 @@ class _Supervisor:
         self._selector.register(connection, selectors.EVENT_READ, self._on_master)
         self._job_id: JobId | None = None
         self._program: IO[bytes] | None = None
+        self._forked = forked  # Waits for the program.
         self._template: _Template | None = None
         self._workers: list[_Worker] = []  # The last one serves, all before it are being killed.
         self._wanted: StartWorker | None = None  # Waits for the template.
@@ -233,8 +239,9 @@ class _Supervisor:
             # Standard output of a Spark task belongs to Spark.
             stdout = _STDERR if self._masked_stdout is None else self._masked_stdout.fileno()
             self._template = template = _Template(
-                self._program, self._worker_class, self._masker, stdout
+                self._forked, self._program, self._worker_class, self._masker, stdout
             )
+            self._forked = None
         except OSError as error:
             self._fail(f"cannot start a process on {self._host}: {error}")
             return
@@ -273,7 +280,7 @@ class _Supervisor:
                 self._on_worker_ended(worker, exit_code)
             case ForkFailed(attempt, cause):
                 self._on_worker_ended(self._unstarted(attempt), 1, cause)
-            case RunWorker():
+            case LoadProgram() | RunWorker():
                 raise ProtocolError("the template sent a command")
 
     def _unstarted(self, attempt: AttemptNumber) -> "_Worker":
@@ -395,48 +402,39 @@ class _Supervisor:
 
 
 class _Template:
-    """A template process, with the supervisor's ends of its connections."""
+    """A template that loads the program, or has loaded it."""
 
-    def __init__(self, program: IO[bytes], worker: str, masker: Masker, stdout: int) -> None:
+    def __init__(
+        self,
+        forked: TemplateProcess | None,
+        program: IO[bytes],
+        worker: str,
+        masker: Masker,
+        stdout: int,
+    ) -> None:
+        """Have ``forked`` load the program, or a process that is started for it.
+
+        Raises:
+            OSError: There is no room for another process or pipe.
+        """
         self.ready = False
         self.stderr = _Stderr(masker)
-        ours, theirs = socket.socketpair()
-        self.lifeline, their_lifeline = socket.socketpair()
-        self.link = TemplateLink(ours)
-        fds = theirs.fileno(), their_lifeline.fileno()
-        command = [sys.executable, "-P", "-m", "weir.worker.template", *map(str, fds), worker]
-        # Spark puts the user's files on the path of this process only.
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=program,
-                stdout=stdout,
-                stderr=self.stderr.write_fd,
-                pass_fds=fds,
-                env={**SINGLE_THREADED, **os.environ, "PYTHONPATH": path},
-                process_group=0,
-            )
+            self._process = forked or TemplateProcess.spawn(stdout, self.stderr.write_fd)
+            self.link = self._process.link
+            with suppress(OSError):  # It has ended, which its link shows.
+                self.link.send(
+                    LoadProgram(worker), (program.fileno(), stdout, self.stderr.write_fd)
+                )
         except OSError:
-            self.link.close()
-            self.lifeline.close()
             self.stderr.close()
             raise
         finally:
-            theirs.close()
-            their_lifeline.close()
             self.stderr.close_write()
 
     def end(self) -> int:
-        """Close all ends, which kills the process if it has not ended; returns its exit code."""
-        self.link.close()
-        try:
-            exit_code: int = self.process.wait(0.5)  # It ends by itself when its link is closed.
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            exit_code = self.process.wait()
-        self.lifeline.close()
-        return exit_code
+        """End the process; its exit code."""
+        return self._process.end()
 
 
 class _Worker:

@@ -39,6 +39,7 @@ from weir.managed.managed_driver import ManagedDriver
 from weir.protocol.events import JobEvent, Notice
 from weir.protocol.lifecycle import JobStatus
 from weir.secrets import job_secrets
+from weir.spark import python_daemon
 from weir.spark.cluster import run_job
 from weir.spark.cores import check_cores, cores_max
 from weir.spark.encryption import (
@@ -218,6 +219,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     if _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
         check_worker_python(os.environ["PYSPARK_PYTHON"])
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+        settings |= python_daemon.settings_for(os.environ["PYSPARK_PYTHON"])
         settings |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,

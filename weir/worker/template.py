@@ -1,11 +1,12 @@
 """The warm template of a slot: a process with the program loaded, which worker processes fork.
 
 Starting Python, importing NumPy and Arrow and loading the user's program takes most of a second; a
-fork of such a process takes milliseconds. The supervisor starts a template when the slot is
-accepted, and requests a worker process of it when an attempt begins. ::
+fork of such a process takes milliseconds. The supervisor gives the template the program when
+the slot is accepted, and requests a worker process of it when an attempt begins. ::
 
     supervisor                                     template
-    stdin: the program            ------->         imports, loads
+    LoadProgram, program,
+    stdout, stderr                ------->         imports, loads
                                   <-------         TemplateReady, or ProgramFailed and the end
     RunWorker, lifeline, stderr   ------->         forks
                                   <-------         WorkerStarted, or ForkFailed
@@ -48,7 +49,19 @@ SINGLE_THREADED: Mapping[str, str] = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 WORKER = "weir.worker.worker:Worker"
+STDOUT, STDERR = 1, 2
 _LINE_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgram:
+    """Load the program, a pickled graph and its configuration; once.
+
+    Travels with three descriptors: the program's file, which other templates of the slot share, the
+    standard output and the standard error of all that the template does from now on.
+    """
+
+    worker: str  # The class whose instances the worker processes run, as ``module:name``.
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +119,20 @@ class ForkFailed:
 
 
 TemplateMessage: TypeAlias = (
-    RunWorker | TemplateReady | ProgramFailed | WorkerStarted | WorkerEnded | ForkFailed
+    LoadProgram
+    | RunWorker
+    | TemplateReady
+    | ProgramFailed
+    | WorkerStarted
+    | WorkerEnded
+    | ForkFailed
 )
 _CLASSES: Mapping[str, type[TemplateMessage]] = {
     cls.__name__: cls
-    for cls in (RunWorker, TemplateReady, ProgramFailed, WorkerStarted, WorkerEnded, ForkFailed)
+    for cls in (
+        *(LoadProgram, RunWorker, TemplateReady, ProgramFailed),
+        *(WorkerStarted, WorkerEnded, ForkFailed),
+    )
 }
 
 
@@ -158,15 +180,22 @@ class TemplateLink:
         self.socket.close()
 
 
-def main(link_fd: int, lifeline_fd: int, worker: str) -> None:
-    """Load the program from standard input, then serve the supervisor until it disconnects."""
+def main(link_fd: int, lifeline_fd: int) -> None:
+    """Load the program that arrives, then serve the supervisor until it disconnects."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal's Ctrl-C is the driver's to handle.
     lifeline = socket.socket(fileno=lifeline_fd)
     die_with(lifeline)
     link = TemplateLink(socket.socket(fileno=link_fd))
+    if (load := _next_message(link)) is None:
+        return
+    assert isinstance(load, LoadProgram)
+    program, *outputs = link.take_fds(3)
+    for fd, standard in zip(outputs, (STDOUT, STDERR), strict=True):
+        os.dup2(fd, standard)
+        os.close(fd)
     started = time.monotonic()
     try:
-        template = Template(link, lifeline, _read_program(), worker)
+        template = Template(link, lifeline, _read(program), load.worker)
     except BaseException:  # Raised by the user's modules on import.
         link.send(ProgramFailed(traceback.format_exc()))
         return
@@ -232,7 +261,7 @@ class Template:
         else:
             if pid == 0:
                 self._become_worker(run, lifeline_fd, stderr_fd)
-            _lead_group(pid)
+            lead_group(pid)
             self._children.add(pid)
             self._link.send(WorkerStarted(run.attempt, pid, forked=True))
         os.close(lifeline_fd)
@@ -240,9 +269,9 @@ class Template:
 
     def _become_worker(self, run: RunWorker, lifeline_fd: int, stderr_fd: int) -> NoReturn:
         try:
-            _lead_group(0)
+            lead_group(0)
             die_with(lifeline := socket.socket(fileno=lifeline_fd))
-            os.dup2(stderr_fd, sys.stderr.fileno())
+            os.dup2(stderr_fd, STDERR)
             os.close(stderr_fd)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -275,19 +304,24 @@ def thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def _read_program() -> bytes:
-    """Read standard input, then close it: workers have none.
-
-    The file is shared with other templates of the slot, so its position must not be used.
-    """
-    program = os.pread(0, os.fstat(0).st_size, 0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return program
+def _next_message(link: TemplateLink) -> TemplateMessage | None:
+    """The one message that comes first; None if the supervisor disconnected before."""
+    while not (messages := link.receive()):
+        if link.ended:
+            return None
+    (message,) = messages
+    return message
 
 
-def _lead_group(pid: int) -> None:
+def _read(fd: int) -> bytes:
+    """Read a file whole and close it; others share its position, which therefore is not used."""
+    try:
+        return os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
+
+
+def lead_group(pid: int) -> None:
     """Make a process (0: this one) lead its own group.
 
     Parent and child both call it, so that neither has to wait for the other.
@@ -301,4 +335,4 @@ if __name__ == "__main__":
     # ones.
     from weir.worker.template import main
 
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -194,13 +194,23 @@ def supervisor(
     worker: str = STAND_IN,
     network: Network | None = None,
     output: int | None = None,
+    warm: bool = False,
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A supervisor in a process of its own; ended and, with all it started, found gone after it."""
+    """A supervisor in a process of its own; ended and, with all it started, found gone after it.
+
+    A warm one has the runtime when it begins, as a fork of the daemon, and forks its template.
+    """
+    before, after = (
+        ("from weir.spark.python_daemon import load_runtime; load_runtime()", "")
+        if warm
+        else ("", "assert 'numpy' not in sys.modules and 'pyarrow' not in sys.modules")
+    )
     code = (
+        f"{before}\n"
         "import pickle, sys; from weir.spark.slot import run_slot\n"
         "credentials = pickle.load(sys.stdin.buffer)\n"
         f"run_slot({slot_index}, '127.0.0.1', {master.port}, credentials, 7, worker={worker!r})\n"
-        "assert 'numpy' not in sys.modules and 'pyarrow' not in sys.modules"
+        f"{after}"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],

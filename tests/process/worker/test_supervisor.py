@@ -1,4 +1,8 @@
-"""Supervisors in processes of their own, with templates and workers, against a fake job master."""
+"""Supervisors in processes of their own, with templates and workers, against a fake job master.
+
+What depends on the template's process is tested with one that the slot forked and with one that was
+started anew.
+"""
 
 import os
 import signal
@@ -42,6 +46,12 @@ def master() -> Iterator[FakeMaster]:
         yield master
 
 
+@pytest.fixture(params=[False, True], ids=["started", "forked"])
+def warm(request: pytest.FixtureRequest) -> bool:
+    """Whether the supervisor begins with the runtime loaded, and so forks its template."""
+    return bool(request.param)
+
+
 def descendants(process: "subprocess.Popen[bytes]") -> list[int]:
     return [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
 
@@ -63,8 +73,8 @@ def test_a_supervisor_with_another_secret_is_refused(master: FakeMaster) -> None
     assert master.unseen == []
 
 
-def test_a_killed_worker_is_reported_each_time(master: FakeMaster) -> None:
-    with supervisor(master):
+def test_a_killed_worker_is_reported_each_time(master: FakeMaster, warm: bool) -> None:
+    with supervisor(master, warm=warm):
         slot = master.accept_slot(program())
         for attempt in range(1, 4):
             _, ready = master.start_worker(slot, attempt)
@@ -122,10 +132,10 @@ def test_a_worker_stopped_before_it_started_never_runs_on(master: FakeMaster) ->
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("behaviour", ["", "hold_the_interpreter"])
 def test_no_process_outlives_its_supervisor(
-    master: FakeMaster, number: signal.Signals, behaviour: str
+    master: FakeMaster, warm: bool, number: signal.Signals, behaviour: str
 ) -> None:
     """Also when the worker is inside a C call that keeps the interpreter lock."""
-    with supervisor(master) as process:
+    with supervisor(master, warm=warm) as process:
         slot = master.accept_slot(program(behaviour=behaviour))
         worker, ready = master.start_worker(slot)
         master.deploy(worker, 1, ready.address)
@@ -136,8 +146,8 @@ def test_no_process_outlives_its_supervisor(
         await_gone(*pids)
 
 
-def test_what_user_code_started_goes_with_its_worker(master: FakeMaster) -> None:
-    with supervisor(master):
+def test_what_user_code_started_goes_with_its_worker(master: FakeMaster, warm: bool) -> None:
+    with supervisor(master, warm=warm):
         slot = master.accept_slot(program(behaviour="start_a_process"))
         worker, ready = master.start_worker(slot)
         master.deploy(worker, 1, ready.address)
@@ -155,8 +165,8 @@ def child_of(master: FakeMaster) -> int:
             return int(told.details["child"])
 
 
-def test_the_supervisor_leaves_with_its_job_master(master: FakeMaster) -> None:
-    with supervisor(master) as process:
+def test_the_supervisor_leaves_with_its_job_master(master: FakeMaster, warm: bool) -> None:
+    with supervisor(master, warm=warm) as process:
         slot = master.accept_slot(program())
         master.start_worker(slot)
         pids = descendants(process)
@@ -169,8 +179,9 @@ def test_the_supervisor_leaves_with_its_job_master(master: FakeMaster) -> None:
 
 def test_a_program_that_cannot_be_loaded_fails_the_slot_with_the_traceback(
     master: FakeMaster,
+    warm: bool,
 ) -> None:
-    with supervisor(master):
+    with supervisor(master, warm=warm):
         slot = master.accept_slot(b"cno_such_module\nname\n.")
         _, failed = master.expect(SlotFailed)
         assert "No module named 'no_such_module'" in failed.cause
@@ -179,8 +190,10 @@ def test_a_program_that_cannot_be_loaded_fails_the_slot_with_the_traceback(
         assert master.expect(SlotFailed)[1] == failed
 
 
-def test_a_program_that_crashes_the_interpreter_fails_the_slot(master: FakeMaster) -> None:
-    with supervisor(master):
+def test_a_program_that_crashes_the_interpreter_fails_the_slot(
+    master: FakeMaster, warm: bool
+) -> None:
+    with supervisor(master, warm=warm):
         master.accept_slot(b"cos\nabort\n(tR.")
         _, failed = master.expect(SlotFailed)
         assert "exit code -6" in failed.cause
@@ -202,10 +215,12 @@ def _call_then_give(function: Any, result: Any) -> Any:
     return result
 
 
-def test_a_program_that_starts_threads_runs_in_the_template_itself(master: FakeMaster) -> None:
+def test_a_program_that_starts_threads_runs_in_the_template_itself(
+    master: FakeMaster, warm: bool
+) -> None:
     """Forking it would copy locks that other threads hold; a new template takes its place."""
     loaded = program(Loads(start_a_thread, exchange_graph(1)))
-    with supervisor(master) as process:
+    with supervisor(master, warm=warm) as process:
         slot = master.accept_slot(loaded)
         for attempt in (1, 2):
             _, ready = master.start_worker(slot, attempt)
@@ -216,8 +231,10 @@ def test_a_program_that_starts_threads_runs_in_the_template_itself(master: FakeM
         assert master.expect(WorkerExited, attempt=2)[1].exit_code == 0
 
 
-def test_a_template_that_dies_takes_its_worker_along_and_is_replaced(master: FakeMaster) -> None:
-    with supervisor(master) as process:
+def test_a_template_that_dies_takes_its_worker_along_and_is_replaced(
+    master: FakeMaster, warm: bool
+) -> None:
+    with supervisor(master, warm=warm) as process:
         slot = master.accept_slot(program())
         _, ready = master.start_worker(slot, 1)
         [template] = psutil.Process(process.pid).children()
@@ -229,7 +246,9 @@ def test_a_template_that_dies_takes_its_worker_along_and_is_replaced(master: Fak
         master.start_worker(slot, 2)
 
 
-def test_restarts_leave_no_process_descriptor_or_thread(master: FakeMaster, tmp_path: Path) -> None:
+def test_restarts_leave_no_process_descriptor_or_thread(
+    master: FakeMaster, warm: bool, tmp_path: Path
+) -> None:
     restarts = 30
     # A worker may be ready before its template has closed its ends, and the supervisor heard of it.
     underway = 2
@@ -237,7 +256,7 @@ def test_restarts_leave_no_process_descriptor_or_thread(master: FakeMaster, tmp_
     def footprint(process: psutil.Process) -> tuple[int, int, int]:
         return process.num_fds(), process.num_threads(), len(process.children())
 
-    with supervisor(master) as process:
+    with supervisor(master, warm=warm) as process:
         slot = master.accept_slot(program())
         master.start_worker(slot, 1)
         this = psutil.Process(process.pid)
@@ -273,9 +292,9 @@ def test_credentials_show_in_no_command_line_or_environment(kind: str) -> None:
                     assert worker_credentials(master.network, 1, 0).secret not in shown
 
 
-def test_keys_are_on_no_disk() -> None:
+def test_keys_are_on_no_disk(warm: bool) -> None:
     """No open file of a slot's processes holds one, and none was left in the temporary files."""
-    with fake_master("encrypted") as master, supervisor(master) as process:
+    with fake_master("encrypted") as master, supervisor(master, warm=warm) as process:
         slot = master.accept_slot(program())
         master.start_worker(slot)
         for pid in [process.pid, *descendants(process)]:
@@ -285,12 +304,12 @@ def test_keys_are_on_no_disk() -> None:
 
 
 def test_a_job_secret_reaches_the_worker_and_is_masked_in_all_that_leaves_the_slot(
-    master: FakeMaster, tmp_path: Path
+    master: FakeMaster, warm: bool, tmp_path: Path
 ) -> None:
     value = "correct horse battery staple"
     given = (("PASSWORD", value),)
     log = tmp_path / "log"
-    with log.open("wb") as file, supervisor(master, output=file.fileno()) as process:
+    with log.open("wb") as file, supervisor(master, warm=warm, output=file.fileno()) as process:
         slot = master.accept_slot(program(behaviour="print"), secrets=given)
         worker, ready = master.start_worker(slot)
         for pid in [process.pid, *descendants(process)]:
@@ -307,3 +326,28 @@ def test_a_job_secret_reaches_the_worker_and_is_masked_in_all_that_leaves_the_sl
     # Reports are sent by another thread, which the process may not have waited for.
     told = [m for _, m in master.unseen if isinstance(m, SubtaskChanged)]
     assert all(message.details == {"told": "***"} for message in told)
+
+
+def test_only_a_supervisor_that_is_warm_forks_its_template(master: FakeMaster, warm: bool) -> None:
+    """A fork shows its parent's command, and takes no time to import."""
+    with supervisor(master, warm=warm) as process:
+        slot = master.accept_slot(program())
+        master.start_worker(slot)
+        [template] = psutil.Process(process.pid).children()
+        [worker] = template.children()
+        assert (template.cmdline() == psutil.Process(process.pid).cmdline()) == warm
+        for child in (template, worker):
+            assert not sockets_of(child.pid) & sockets_of(process.pid)
+
+
+def sockets_of(pid: int) -> set[str]:
+    opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return {name for name in opened if name.startswith("socket:")}
+
+
+def test_a_forked_template_ends_with_a_supervisor_that_is_refused(master: FakeMaster) -> None:
+    with supervisor(master, network=make_network("plain"), warm=True) as process:
+        (template,) = wait_until(lambda: descendants(process), "the template is forked")
+        master.pump_until(lambda: master.refusals, "the supervisor is refused")
+        assert process.wait(TIMEOUT_S) == 1
+        await_gone(template)
