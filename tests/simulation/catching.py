@@ -1,4 +1,4 @@
-"""Runs seeds until one of them notices the bug that a test has planted."""
+"""Seeds run until one of them notices the bug that a test has planted."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -13,8 +13,13 @@ Show: TypeAlias = Callable[[str], None]
 
 
 def caught_at(bug: str, show: Show, *, first: int = 0, **settings: bool) -> SimulationFailed:
-    """The failure of the first seed that notices the bug, from ``first`` on."""
-    for seed in range(first, first + SEEDS_MAX):
+    """The failure of a seed that notices the bug.
+
+    Args:
+        first: The seed to begin with: one that is known to notice. Where it does not any more, all
+            others follow.
+    """
+    for seed in [*range(first, SEEDS_MAX), *range(first)]:
         try:
             simulate(seed, **settings)
         except SimulationFailed as failure:

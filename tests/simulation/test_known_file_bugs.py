@@ -13,7 +13,7 @@ pytestmark = pytest.mark.whole
 
 def test_a_sweep_that_does_not_come_is_caught(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     monkeypatch.setattr(CheckpointFiles, "sweep", lambda files, *, may_run: None)
-    failure = caught_at("nothing is swept", show)
+    failure = caught_at("nothing is swept", show, first=4)
     assert "the job finished, and" in str(failure)
 
 
@@ -27,5 +27,5 @@ def test_a_sweep_of_state_that_a_manifest_names_is_caught(
         return needs._of_attempt(known, AttemptNumber(int(attempt)))
 
     monkeypatch.setattr(needs, "_need_in_checkpoint", attempt_alone)
-    failure = caught_at("all state of older attempts is swept", show)
+    failure = caught_at("all state of older attempts is swept", show, first=4)
     assert "needs it" in str(failure)

@@ -29,7 +29,7 @@ def test_a_branch_that_is_discarded_when_it_is_abandoned_is_caught(
     monkeypatch.setattr(
         retention, "discard_due_ms", lambda completed, config: completed.abandoned_at_ms
     )
-    failure = caught_at("an abandoned branch is discarded at once", show, operations=True)
+    failure = caught_at("an abandoned branch is discarded at once", show, first=2, operations=True)
     assert "needs it" in str(failure)
 
 
@@ -43,7 +43,7 @@ def test_a_coordinator_that_counts_what_was_abandoned_is_caught(
         return production(state, replace(event, lineage=UNKNOWN), now_ms)
 
     monkeypatch.setattr(coordinator, "_start", start)
-    caught_at("abandoned checkpoints count among those retained", show, operations=True)
+    caught_at("abandoned checkpoints count among those retained", show, first=2, operations=True)
 
 
 def test_a_savepoint_whose_own_manifest_comes_after_the_key_is_caught(
@@ -77,7 +77,7 @@ def test_an_upgrade_that_forgets_the_stop_it_asked_for_is_caught(
     monkeypatch.setattr(operations, "_may_stop", lambda state: False)
     monkeypatch.setattr(coordinator, "WITHDRAWN_KINDS", frozenset())
     bug = "an upgrade out of time forgets its stop"
-    failure = caught_at(bug, show, first=150, operations=True)  # Those before are without it.
+    failure = caught_at(bug, show, first=151, operations=True)
     assert "left the job stopped" in str(failure)
 
 
@@ -93,7 +93,7 @@ def test_an_upgrade_that_takes_its_old_pipeline_for_the_new_one_is_caught(
         return production(state, status, cause)
 
     monkeypatch.setattr(operations, "_reached", reached)
-    failure = caught_at("an upgrade succeeds with its stop", show, operations=True)
+    failure = caught_at("an upgrade succeeds with its stop", show, first=13, operations=True)
     assert "left the job stopped" in str(failure)
 
 
@@ -109,7 +109,7 @@ def test_files_that_are_not_put_back_are_caught(
 
     monkeypatch.setattr(OutputLog, "rewind", rewind)
     failure = caught_at(
-        "what is on the line again is not put back", show, first=97, operations=True
+        "what is on the line again is not put back", show, first=125, operations=True
     )
     assert "lost" in str(failure)
 
@@ -122,7 +122,7 @@ def test_a_line_that_ends_too_late_is_caught(monkeypatch: pytest.MonkeyPatch, sh
         return production(attempt, CheckpointId(last + 1), bases)
 
     monkeypatch.setattr(restore_choice, "lineage_of", lineage_of)
-    caught_at("the line ends one checkpoint too late", show, operations=True)
+    caught_at("the line ends one checkpoint too late", show, first=7, operations=True)
 
 
 def test_a_stop_that_ends_though_a_subtask_did_not_commit_is_caught(
@@ -139,5 +139,5 @@ def test_a_stop_that_ends_though_a_subtask_did_not_commit_is_caught(
             production(subtask, checkpoint_id, final=final)
 
     monkeypatch.setattr(Subtask, "on_completed", on_completed)
-    failure = caught_at("a stop ends though a sink did not commit", show, operations=True)
+    failure = caught_at("a stop ends though a sink did not commit", show, first=10, operations=True)
     assert "was not committed" in str(failure)

@@ -51,7 +51,7 @@ def test_what_is_kept_beyond_the_barrier_is_caught(
         return [one for one in gates.channels[channel_id].queue if isinstance(one, Records)]
 
     monkeypatch.setattr(InputGates, "queued_before", queued_before)
-    caught_at("what is queued behind the barrier is kept", show)
+    caught_at("what is queued behind the barrier is kept", show, first=20)
 
 
 def test_output_that_is_overtaken_and_not_kept_is_caught(
@@ -64,7 +64,7 @@ def test_output_that_is_overtaken_and_not_kept_is_caught(
         return []
 
     monkeypatch.setattr(InFlight, "forward", forward)
-    caught_at("overtaken output is not kept", show)
+    caught_at("overtaken output is not kept", show, first=7)
 
 
 def test_output_that_is_overtaken_late_and_not_kept_is_caught(
@@ -78,7 +78,7 @@ def test_output_that_is_overtaken_late_and_not_kept_is_caught(
         return [[] for _ in passed] if waited else passed
 
     monkeypatch.setattr(OutputGate, "overtake", overtake)
-    caught_at("output overtaken at the time-out is not kept", show)
+    caught_at("output overtaken at the time-out is not kept", show, first=20)
 
 
 def test_restored_records_that_come_after_new_input_are_caught(
@@ -93,14 +93,14 @@ def test_restored_records_that_come_after_new_input_are_caught(
         return polled if polled is not None else production(gates, rows_max)
 
     monkeypatch.setattr(InputGates, "poll", poll)
-    caught_at("restored after new input", show)
+    caught_at("restored after new input", show, first=20)
 
 
 def test_restored_records_that_a_second_checkpoint_forgets_are_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
     monkeypatch.setattr(InputGates, "backlog_of", lambda *_: [])
-    caught_at("what is left of a restore is not kept again", show)
+    caught_at("what is left of a restore is not kept again", show, first=173)
 
 
 def test_a_watermark_that_overtakes_its_records_is_caught(
@@ -117,7 +117,7 @@ def test_a_watermark_that_overtakes_its_records_is_caught(
         return production(gate, channel, barrier, waits=waits)
 
     monkeypatch.setattr(OutputGate, "_pass", overtake)
-    failure = caught_at("a watermark overtakes with the barrier", show)
+    failure = caught_at("a watermark overtakes with the barrier", show, first=35)
     assert "came to" in str(failure)
 
 
