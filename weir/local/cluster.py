@@ -189,6 +189,7 @@ class InProcessWorker:
             snapshot_thread=self,
             clock=cluster.events.clock,
             open_store=cluster.open_store,
+            plan=cluster.plan,
         )
 
     # The ports of the worker.

@@ -8,7 +8,6 @@ to prevent.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Protocol, Self
 from urllib.parse import unquote, urlsplit
 
@@ -140,7 +139,7 @@ def store_for(uri: str | None) -> CheckpointStore:
 
 
 def checked_path(path: str) -> str:
-    """Check that ``path`` names a file inside the store, and return it normalised.
+    """Check that ``path`` names a file inside the store, and return it.
 
     Raises:
         StorageError: It is empty or absolute, or has a part that is empty, ``.`` or ``..``.
@@ -148,7 +147,7 @@ def checked_path(path: str) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\0" in path or "\\" in path:
         raise StorageError(f"{path!r} is no path inside the checkpoint storage")
-    return str(PurePosixPath(*parts))
+    return path
 
 
 def checked_directory(directory: str) -> str:

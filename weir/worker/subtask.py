@@ -245,11 +245,17 @@ class Subtask:
 
     @property
     def _has_pending(self) -> bool:
-        return any([one.has_pending for one, _ in self._pending_slices])  # noqa: C419 - cheaper
+        for one, _ in self._pending_slices:  # noqa: SIM110 - cheaper
+            if one.has_pending:
+                return True
+        return False
 
     @property
     def _is_held(self) -> bool:
-        return any([gate.has_overdraft for gate in self.outputs])  # noqa: C419 - the same
+        for gate in self.outputs:  # noqa: SIM110 - cheaper
+            if gate.has_overdraft:
+                return True
+        return False
 
     def _advance(self, is_brief: bool) -> bool:
         """Do a slice of pending work; returns whether there was any."""
@@ -267,11 +273,18 @@ class Subtask:
         has_any = self._timed or self._keyed_states or self.alignment_clock.has_timers
         if not has_any or self.status is not SubtaskStatus.RUNNING:
             return None
-        dues = [self.alignment_clock.next_timeout_ms()]
-        dues += [state.sweep_due_ms() for state in self._keyed_states]
+        # By hand rather than by min of a generator: it is asked for after every step.
+        next_ms = self.alignment_clock.next_timeout_ms()
+        for state in self._keyed_states:
+            due_ms = state.sweep_due_ms()
+            if due_ms is not None and (next_ms is None or due_ms < next_ms):
+                next_ms = due_ms
         if self._timed and self._suspended_by is None and not self._is_held:
-            dues += [operator.next_timer_ms() for operator in self._timed]
-        return min((due_ms for due_ms in dues if due_ms is not None), default=None)
+            for operator in self._timed:
+                due_ms = operator.next_timer_ms()
+                if due_ms is not None and (next_ms is None or due_ms < next_ms):
+                    next_ms = due_ms
+        return next_ms
 
     def _time_out_alignments(self) -> bool:
         due = self.alignment_clock.take_timed_out()

@@ -80,10 +80,12 @@ class Worker:
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]] = dict,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
         aside: Aside = _at_once,
+        plan: ExecutionGraph | None = None,
     ) -> None:
+        """Prepare; ``plan`` is that of the graph where there is one already."""
         self.finished = False  # The process may exit.
         self.subtasks: Sequence[Subtask] = ()
-        self._plan = ExecutionGraph(graph)
+        self._plan = plan or ExecutionGraph(graph)
         self._config = config
         self._attempt = attempt
         self._job_id = job_id
