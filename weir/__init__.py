@@ -19,6 +19,16 @@ The rooms, from the ground up (a room imports only rooms below it)::
     examples, cli           pipelines to start from, the command line
 """
 
-from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-__version__ = version("weir-streaming")
+__version__: str
+
+if not TYPE_CHECKING:  # Else every misspelt attribute would be a string.
+
+    def __getattr__(name: str) -> str:
+        """The version, read when it is asked for: each worker process would wait for it."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("weir-streaming")

@@ -38,7 +38,7 @@ class SharedTables(Generic[K]):
     __slots__ = ("_changes", "_values_mutable", "tables", "views")
 
     def __init__(self, groups: int, *, values_mutable: bool = False) -> None:
-        self.tables: tuple[dict[K, Any], ...] = tuple({} for _ in range(groups))
+        self.tables: tuple[dict[K, Any], ...] = tuple([{} for _ in range(groups)])
         # Not released, oldest first; the log of changes last.
         self.views: tuple[FrozenTables[K] | ChangeLog[K], ...] = ()
         self._changes: ChangeLog[K] | None = None
