@@ -25,7 +25,10 @@ OPENINGS = re.compile(r"\s*(What|Who|Where|How)\b")
 EXCEPT = {".ci/check_voice.py", "LICENSE", "requirements.lock"}
 ACCOUNT = '"postgres", "nobody"'  # Of the operating system, by their names.
 FLINK_OF = {"weir/operators/windows/window_assigners.py"}
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
+# The kinds of nodes that a rule is about: most nodes are others.
+LOOKED_AT = frozenset((*DOCUMENTED, ast.Name, ast.arg, ast.MatchAs, ast.MatchStar))
 
 Place = tuple[int, str]
 
@@ -40,12 +43,13 @@ def riddles(text: str) -> Iterator[Place]:
 def names(text: str, *, may_say_of: bool) -> Iterator[Place]:
     """Openings of docstrings and names of functions and variables, by line."""
     for node in ast.walk(ast.parse(text)):
+        if type(node) not in LOOKED_AT:
+            continue
         doc = ast.get_docstring(node, clean=False) if isinstance(node, DOCUMENTED) else None
         if opening := OPENINGS.match(doc or ""):
             line = node.body[0].lineno
             yield line, f"a docstring begins with {opening[1]}: begin with the noun"
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if is_function and node.name == "of" and not may_say_of:
+        if isinstance(node, FUNCTIONS) and node.name == "of" and not may_say_of:
             yield node.lineno, "a function is called of: give it a verb and a noun"
         held = (
             (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == "found")
