@@ -74,6 +74,16 @@ def test_without_credit_nothing_is_taken_in_and_no_timer_wakes_the_loop() -> Non
     assert ("timer", harness.clock.ms) in harness.operator.calls
 
 
+def test_the_next_timer_is_the_earliest_of_all() -> None:
+    behind = Passing()
+    harness = SubtaskHarness(behind=behind)
+    start = harness.clock.ms
+    harness.subtask.alignment_clock.start_timer(ONE, 20, start)
+    for first, second, earliest in [(30, 10, 10), (10, 30, 10), (40, 30, 20)]:
+        harness.operator.timer_ms, behind.timer_ms = start + first, start + second
+        assert harness.subtask.next_timer_ms() == start + earliest
+
+
 def test_a_barrier_waits_behind_records_that_wait_for_credit() -> None:
     harness = SubtaskHarness(source=Counting(0))
     owed = harness.exhaust_credit()
