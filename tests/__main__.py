@@ -1,10 +1,11 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run, or ``make lint``. ``timeless`` holds what waits as long as it takes (unit,
-database, simulation, programs, docs, pages in a browser), on two niced workers; ``processes`` runs
-against real time, one test at a time, and has the machine whenever it wants it. ``--fast`` runs
-unit, database and simulation alone, with fewer seeds and without what is marked ``whole``. With
-pytest options there is one ordinary run of what they ask for.
+database, simulation, programs, docs, pages in a browser), on three niced workers. ``spark`` and
+``processes`` run against real time, each one test at a time, and have the machine whenever they
+want it; there are two of them because they wait for much of their time. ``--fast`` runs unit,
+database and simulation alone, with fewer seeds and without what is marked ``whole``. With pytest
+options there is one ordinary run of what they ask for.
 
 Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``.
 Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the
@@ -51,6 +52,9 @@ class Lane:
     interrupt: signal.Signals = signal.SIGINT
 
 
+# Of tests/process; what is new there goes to the lane of Spark.
+TIMELESS_ROOMS = ("controlplane", "deploy", "cli", "deliveries")
+EMBEDDED_ROOMS = ("embedded", "packages")
 # Tests of one file run in one worker, in their order: they may share a server or a sum. The longest
 # files come first. The time-out is of one test: a niced one gets what time the others leave.
 TIMELESS_OPTIONS = ("--timeout=900", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -58,8 +62,8 @@ TIMELESS = Lane(
     "timeless",
     (
         *("tests/programs", "tests/simulation", "tests/database", "tests/browser"),
-        *("tests/process/controlplane", "tests/process/deploy", "tests/process/cli"),
-        *("tests/process/deliveries", "tests/docs", "tests/unit", "-n", "2"),
+        *(f"tests/process/{room}" for room in TIMELESS_ROOMS),
+        *("tests/docs", "tests/unit", "-n", "3"),
         *TIMELESS_OPTIONS,
     ),
     NICENESS,
@@ -80,9 +84,15 @@ LANES = (
     Lane(
         "processes",
         (
-            *("tests/e2e", "tests/process", "tests/spark", "-p", "no:schemathesis"),
-            *("--ignore=tests/process/controlplane", "--ignore=tests/process/deploy"),
-            *("--ignore=tests/process/cli", "--ignore=tests/process/deliveries"),
+            *("tests/e2e", "-p", "no:schemathesis"),
+            *(f"tests/process/{room}" for room in EMBEDDED_ROOMS),
+        ),
+    ),
+    Lane(
+        "spark",
+        (
+            *("tests/spark", "tests/process", "-p", "no:schemathesis"),
+            *(f"--ignore=tests/process/{room}" for room in (*TIMELESS_ROOMS, *EMBEDDED_ROOMS)),
         ),
     ),
     TIMELESS,

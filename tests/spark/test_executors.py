@@ -1,5 +1,6 @@
 """Two and three executors: records cross between them, and jobs outlive them."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from tests.spark.harness import (
 )
 from weir.channels.authority import EncryptedNetwork
 from weir.protocol.deployment import Credentials
-from weir.protocol.events import JobEvent, SlotChanged, WorkerStarted
+from weir.protocol.events import CheckpointSettled, JobEvent, SlotChanged, WorkerStarted
 
 N = 1_500
 RATE = 1_000.0
@@ -128,9 +129,34 @@ def test_an_executor_killed_with_a_spare_slot(contexts: Contexts, tmp_path: Path
     assert not wrong_numbers(result.collected)
 
 
-def test_a_frozen_executor_that_comes_back_is_fenced(contexts: Contexts, tmp_path: Path) -> None:
+@dataclass(slots=True)
+class FreezerAndKiller(Freezer):
+    """Kills the executor of the spare slot as it freezes that of worker 0.
+
+    Spark starts another, which gets its task from the others: the frozen one has it, too.
+    """
+
+    spare_pid: int = 0
+
+    def __call__(self, event: JobEvent) -> None:
+        match event:
+            case SlotChanged(slot_index=2, pid=pid, registered=True) if not self.frozen:
+                self.spare_pid = pid
+            case CheckpointSettled() if not self.spare_pid:
+                return
+        Freezer.__call__(self, event)
+
+    def freeze(self) -> None:
+        Freezer.freeze(self)
+        executor_of(self.spare_pid).kill()
+
+
+@pytest.mark.parametrize("kind", [Freezer, FreezerAndKiller])
+def test_a_frozen_executor_that_comes_back_is_fenced(
+    contexts: Contexts, tmp_path: Path, kind: type[Freezer]
+) -> None:
     contexts.at(THREE)
-    freezer = Freezer(whole_executor=True)
+    freezer = kind(whole_executor=True)
     output = tmp_path / "output"
     env = environment(
         tmp_path / "checkpoints",

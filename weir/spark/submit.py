@@ -58,6 +58,9 @@ from weir.worker.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
+# Between executors Spark sends nothing for a job but the code of its tasks. A new executor takes it
+# from any that has it: also from one that hangs, which it would await for two minutes.
+PEER_TIMEOUT = "10s"
 TASK_FAILURES_MAX = 1_000  # A lost slot's task is retried; the restart strategy decides, not Spark.
 IN_PROCESS = "in-process"
 LOOPBACK = "127.0.0.1"
@@ -213,6 +216,8 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
         "spark.python.worker.reuse": "false",
         "spark.ui.enabled": "false",
         "spark.locality.wait": "0s",
+        "spark.shuffle.io.connectionTimeout": PEER_TIMEOUT,
+        "spark.shuffle.io.maxRetries": "0",
         "spark.ui.showConsoleProgress": "false",
         "spark.executor.processTreeMetrics.enabled": "false",
     }
