@@ -5,9 +5,9 @@ until there is work again. These are the data connections and the connection to 
 I/O thread serves them while a round lasts long (``weir.channels.io_thread``). Heartbeats carry the
 number of the loop's rounds: the job master detects a stalled loop, even one in a C call. Unless
 that call keeps the interpreter lock, the I/O thread also reports the stalled loop's stack
-(``stalls``). One more thread samples where a busy loop works (``call_samples``) and its whole stack
-(``inspection.stack_samples``), and reports that no thread of the process ran for a while
-(``standstill``). SIGUSR1 writes the stacks of all threads to standard error (``stacks``).
+(``stalls``). One more thread samples the loop's stack (``inspection.stack_samples``), and reports
+that no thread of the process ran for a while (``standstill``). SIGUSR1 writes the stacks of all
+threads to standard error (``stacks``).
 
 The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
 its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
@@ -64,7 +64,6 @@ from weir.protocol.messages import (
 )
 from weir.protocol.wire import WireMessage
 from weir.secrets import job_secrets
-from weir.worker.call_samples import CallSamples
 from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples
@@ -295,7 +294,7 @@ class WorkerProcess:
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
         self._snapshots = SnapshotWorker(inbox)
         self._clock = clock = SystemClock()
-        samples = CallSamples(clock)
+        stacks = StackSamples(clock)
         self._worker = worker_class(
             graph,
             config,
@@ -310,7 +309,7 @@ class WorkerProcess:
             cpu_wait_ns=CpuWait().waited_ns,
             memory_bytes=resident_bytes,
             cpu_pressure_ns=CpuPressure().lacked_ns,
-            sampled_calls=samples.calls,
+            sampled_calls=stacks.calls,
             aside=_aside,
         )
         self._asked: SimpleQueue[InspectSubtask] = SimpleQueue()  # For stacks.
@@ -318,12 +317,12 @@ class WorkerProcess:
             uid: chain.head for chain in ExecutionGraph(graph).chains for uid in chain.operators
         }
         threading.Thread(
-            target=partial(self._watch, samples, threading.get_ident(), _first_chain(graph, run)),
+            target=partial(self._watch, stacks, threading.get_ident(), _first_chain(graph, run)),
             name="weir-watch",
             daemon=True,
         ).start()
 
-    def _watch(self, samples: CallSamples, loop_thread: int, chain: SubtaskId) -> None:
+    def _watch(self, stacks: StackSamples, loop_thread: int, chain: SubtaskId) -> None:
         """Look at the loop now and then as long as the process lives, on a thread of its own."""
         name_thread("weir-watch")
         stalls = StallWatch(
@@ -342,13 +341,11 @@ class WorkerProcess:
             clock=self._clock,
             reporter=self._master,
         )
-        stacks = StackSamples(self._clock)
         while True:
             interval_s = WATCH_ASLEEP_S if self._io.is_loop_asleep else WATCH_INTERVAL_S
             time.sleep(random.uniform(0.5, 1.5) * interval_s)
             standstill.look()
             stalls.look()
-            samples.look(self._worker, loop_thread)
             stacks.look(self._worker, loop_thread)
             while not self._asked.empty():
                 self._report_stacks(stacks, self._asked.get())

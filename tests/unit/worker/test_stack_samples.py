@@ -11,13 +11,18 @@ import pytest
 
 from tests.builders import subtask
 from tests.unit.operators.operator_harness import ManualClock
-from tests.unit.worker.test_call_samples import BATCH, Calling, compiled, library, users
+from tests.unit.worker.test_sampled_calls import BATCH, Calling, compiled, library, users
 from tests.waiting import wait_until
 from weir.ids import SubtaskId
 from weir.protocol.inspection import STACKS_MAX, STACKS_SPAN_MS, StackFrame
-from weir.worker.call_samples import AROUND_OPERATORS
 from weir.worker.inspection import stack_samples
-from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples, is_asleep, stack_of
+from weir.worker.inspection.stack_samples import (
+    AROUND_OPERATORS,
+    SLEEPING_LOOKS,
+    StackSamples,
+    is_asleep,
+    stack_of,
+)
 
 MAP, OTHER = subtask("map-0"), subtask("other-0")
 

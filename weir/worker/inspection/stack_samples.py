@@ -1,10 +1,14 @@
-"""Samples of the loop's whole stack over the last minute, for a flame graph.
+"""Samples of the loop's stack over the last minute: where it works, and a flame graph.
 
-The thread that looks at the loop (``weir.worker.call_samples``) takes them whether or not a user
-asks: a look is a walk over some twenty frames, some twenty times a second, and a request for the
-last minute is answered at once. After a look that met the loop asleep the next one comes later, so
-that one counts for as many. A sample holds the code of its frames and no frame, so it keeps no
-variable alive. Lines and names are only worked out for an answer.
+A subtask's busy share says that its chain is slow, not which operator of the chain, nor which line.
+So a thread looks at the loop's stack some twenty times a second, whether or not a user asks: a look
+is a walk over some twenty frames. The innermost operator on the stack is at work, and the innermost
+frame of the user's code inside of it is the line that is; each subtask's report has those of the
+last seconds. A request for the whole stacks of the last minute is answered at once.
+
+Looks must not come at equal intervals, or work that repeats as often would be met at one place
+only. After a look that met the loop asleep the next one comes later, so that one counts for as
+many. A sample holds the code of its frames and no frame, so it keeps no variable alive.
 
 The frames outside of the subtask's call are left out, and so are those of the passage from one
 operator of a chain to the next: what remains are the operators, and what each of them calls. A call
@@ -14,13 +18,15 @@ into C shows as the line that made it; one that keeps the interpreter lock is me
 import sys
 from array import array
 from collections import Counter, deque
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 from weir.bounds import NAME_LENGTH_MAX
 from weir.common.clock import Clock
-from weir.ids import SubtaskId
+from weir.common.tracebacks import is_users_file
+from weir.ids import OperatorId, SubtaskId
 from weir.operators.base import Operator
 from weir.protocol.inspection import (
     DEPTH_MAX,
@@ -31,23 +37,37 @@ from weir.protocol.inspection import (
     SampledStacks,
     StackFrame,
 )
-from weir.worker.call_samples import AROUND_OPERATORS
+from weir.protocol.messages import SampledCall
 from weir.worker.stalls import Calls
 
+CALLS_SPAN_NS = 5_000_000_000
+CALLS_SAMPLES_MIN = 5  # Of a subtask; fewer say nothing of where it works.
+CALLS_MAX = 3
 SLEEPING_LOOKS = 4  # A look at a sleeping loop stands for so many: the next is so much later.
 SAMPLES_MAX = 1_500  # Of a minute, and some more: looks come at unequal intervals.
 WALK_MAX = 200  # Frames; a chain of many operators has some five each.
 _SELECT_DEPTH = 4  # Frames from the selector's out to the loop's.
 FILE_PARTS = 2  # Of a path, its end: the file and the directory it is in.
+# Around the operators. Its frames last, and so would all that a look at their variables holds.
+AROUND_OPERATORS = str(Path(__file__).parent.parent)
 # The loop's frame, within which are the calls of subtasks.
 _LOOP = str(Path(__file__).parent.parent / "worker.py")
+
+
+class Place(NamedTuple):
+    """The operator at work, and the line of the user's code in it; none of it: empty, and 0."""
+
+    operator: OperatorId
+    function: str
+    file: str
+    line: int
 
 
 class Stack(NamedTuple):
     """The frames of a sample, innermost first. Shape: all have one entry per frame."""
 
     codes: tuple[CodeType, ...]
-    instructions: "array[int]"  # The offset of the one that runs.
+    lines: "array[int]"
     operators: tuple[str, ...]  # Uid of the operator whose method it is; empty: of none.
 
 
@@ -58,10 +78,11 @@ class Sample(NamedTuple):
     chain: SubtaskId | None  # None: the loop was in no subtask's call.
     is_asleep: bool
     stack: Stack | None
+    place: Place | None = None  # None: no operator is at work.
 
 
 class StackSamples:
-    """The recent samples of one loop; used by one thread, which is not the loop's."""
+    """The recent samples of one loop, taken and answered by one thread, which is not the loop's."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -79,7 +100,28 @@ class StackSamples:
             return
         stack = stack_of(frame)
         if loop.calling == chain and loop.calling_since_ns == since_ns:  # Else the call ended.
-            self._samples.append(Sample(now_ns, chain, False, stack))
+            self._samples.append(Sample(now_ns, chain, False, stack, place_in(stack)))
+
+    def calls(self) -> Mapping[SubtaskId, tuple[SampledCall, ...]]:
+        """The places of each subtask that was met often enough, those of most samples first.
+
+        For the loop's own thread as well.
+        """
+        oldest_ns = self._clock.monotonic_ns() - CALLS_SPAN_NS
+        places: dict[SubtaskId, Counter[Place]] = {}
+        for sample in reversed(list(self._samples)):
+            if sample.at_ns < oldest_ns:
+                break
+            if sample.chain is not None and sample.place is not None:
+                places.setdefault(sample.chain, Counter())[sample.place] += 1
+        return {
+            chain: tuple(
+                SampledCall(*place, share=count / counts.total())
+                for place, count in counts.most_common(CALLS_MAX)
+            )
+            for chain, counts in places.items()
+            if counts.total() >= CALLS_SAMPLES_MIN
+        }
 
     def taken(self, chain: SubtaskId) -> SampledStacks:
         """The samples of the last minute, as seen from one subtask."""
@@ -128,7 +170,7 @@ def stack_of(frame: FrameType) -> Stack:
     The thread must not run meanwhile: the caller holds the interpreter lock.
     """
     codes: list[CodeType] = []
-    instructions = array("l")
+    lines = array("l")
     operators: list[str] = []
     is_within = False  # Of an operator that was met: frames around it are a passage to it.
     at: FrameType | None = frame
@@ -144,10 +186,21 @@ def stack_of(frame: FrameType) -> Stack:
                 is_within = True
         if not (is_around and is_within):
             codes.append(code)
-            instructions.append(at.f_lasti)
+            lines.append(at.f_lineno or code.co_firstlineno)
             operators.append(operator)
         at = at.f_back
-    return Stack(tuple(codes), instructions, tuple(operators))
+    return Stack(tuple(codes), lines, tuple(operators))
+
+
+def place_in(stack: Stack) -> Place | None:
+    """The innermost operator of a stack, and the innermost line of the user's code in it."""
+    within: tuple[str, str, int] | None = None
+    for code, line, operator in zip(*stack, strict=True):
+        if within is None and is_users_file(code.co_filename):
+            within = code.co_name, code.co_filename, line
+        if operator:
+            return Place(OperatorId(operator), *(within or ("", "", 0)))
+    return None
 
 
 class _Table:
@@ -163,13 +216,13 @@ class _Table:
         """The positions of a sample's frames, outermost first, the innermost cut off."""
         positions: list[int] = []
         within = ""
-        for code, instruction, operator in zip(*map(reversed, stack), strict=True):
+        for code, line, operator in zip(*map(reversed, stack), strict=True):
             within = operator or within
-            positions.append(self._position(code, instruction, within))
+            positions.append(self._position(code, line, within))
         return tuple(positions[:DEPTH_MAX])
 
-    def _position(self, code: CodeType, instruction: int, operator: str) -> int:
-        key = id(code), instruction, operator
+    def _position(self, code: CodeType, line: int, operator: str) -> int:
+        key = id(code), line, operator
         known = self._known.get(key)
         if known is not None:
             return known
@@ -177,18 +230,10 @@ class _Table:
             operator,
             code.co_qualname[-NAME_LENGTH_MAX:],
             "/".join(PurePath(code.co_filename).parts[-FILE_PARTS:])[-NAME_LENGTH_MAX:],
-            line_of(code, instruction),
+            line,
         )
         at = self._places.setdefault(frame, len(self.frames))
         if at == len(self.frames):
             self.frames.append(frame)
         self._known[key] = at
         return at
-
-
-def line_of(code: CodeType, instruction: int) -> int:
-    """The line of an instruction; the function's first where it has none."""
-    for start, stop, line in code.co_lines():
-        if start <= instruction < stop:
-            return line or code.co_firstlineno
-    return code.co_firstlineno

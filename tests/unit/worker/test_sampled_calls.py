@@ -14,8 +14,18 @@ from weir.common.batch import Batch
 from weir.ids import OperatorId, SubtaskId
 from weir.operators.base import Operator
 from weir.protocol.messages import SampledCall
-from weir.worker.call_samples import CALLS_MAX, KEPT_NS, SAMPLES_MIN, CallSamples, Place, place_of
 from weir.worker.chain_output import Targets
+from weir.worker.inspection.stack_samples import (
+    AROUND_OPERATORS,
+    CALLS_MAX,
+    CALLS_SAMPLES_MIN,
+    CALLS_SPAN_NS,
+    Place,
+    Sample,
+    StackSamples,
+    place_in,
+    stack_of,
+)
 
 MAP = subtask("map-0")
 BATCH = Batch.of_rows([1])
@@ -52,10 +62,9 @@ def met_in(chain: Callable[[Callable[[], None]], Calling]) -> list[Place | None]
     """The places in which the calls of a chain are met, from its head on."""
     places: list[Place | None] = []
     meet = compiled(
-        "def f(place_of, getframe, places):\n"
-        "    return lambda: places.append(place_of(getframe(1)))\n",
-        "/opt/weir/worker/subtask.py",
-    )(place_of, sys._getframe, places)
+        "def f(place, getframe, places):\n    return lambda: places.append(place(getframe(1)))\n",
+        f"{AROUND_OPERATORS}/subtask.py",
+    )(lambda frame: place_in(stack_of(frame)), sys._getframe, places)
     chain(meet).on_batch(BATCH, 0)
     return places
 
@@ -93,7 +102,7 @@ def test_an_operator_behind_the_users_function_has_no_line_of_it() -> None:
 
 
 def test_no_operator_is_met_outside_of_one() -> None:
-    assert place_of(sys._getframe()) is None
+    assert place_in(stack_of(sys._getframe())) is None
 
 
 class Loop:
@@ -103,7 +112,7 @@ class Loop:
         self.calling: SubtaskId | None = MAP
         self.calling_since_ns = 1
         self.clock = ManualClock()
-        self.samples = CallSamples(self.clock)
+        self.samples = StackSamples(self.clock)
         self._let_go, self._stands = threading.Event(), threading.Event()
         operator = Calling("map", self._stand)
         self._thread = threading.Thread(target=lambda: operator.on_batch(BATCH, 0))
@@ -129,13 +138,13 @@ class Loop:
 
 def test_calls_are_told_of_a_subtask_that_was_met_often_enough() -> None:
     with Loop() as loop:
-        loop.look(SAMPLES_MIN - 1)
+        loop.look(CALLS_SAMPLES_MIN - 1)
         assert loop.samples.calls() == {}
         loop.look()
         ((chain, (call,)),) = loop.samples.calls().items()
         assert (chain, call.operator, call.function, call.share) == (MAP, "map", "_stand", 1.0)
         assert call.file == __file__
-        loop.clock.ms += KEPT_NS // 1_000_000  # It rests: the samples are too old.
+        loop.clock.ms += CALLS_SPAN_NS // 1_000_000  # It rests: the samples are too old.
         assert loop.samples.calls() == {}
 
 
@@ -153,17 +162,17 @@ def test_a_loop_in_no_call_or_in_the_next_one_is_not_met(calling: SubtaskId | No
 
     with Moved() if calling else Loop() as loop:
         loop.calling = calling
-        loop.look(2 * SAMPLES_MIN)
+        loop.look(2 * CALLS_SAMPLES_MIN)
         assert loop.samples.calls() == {}
 
 
 def test_the_places_with_most_samples_come_first_and_few_are_told() -> None:
     clock = ManualClock()
-    samples, now_ns = CallSamples(clock), clock.monotonic_ns()
+    samples, now_ns = StackSamples(clock), clock.monotonic_ns()
     for line, count in enumerate((1, 5, 2, 2), start=1):
         place = Place(OperatorId("map"), "parse", "orders.py", line)
-        samples._samples.extend([(now_ns, MAP, place)] * count)
+        samples._samples.extend([Sample(now_ns, MAP, False, None, place)] * count)
     calls = samples.calls()[MAP]
     assert len(calls) == CALLS_MAX
     assert calls[0] == SampledCall(OperatorId("map"), "parse", "orders.py", 2, 0.5)
-    assert [call.line for call in calls[1:]] == [3, 4]
+    assert [call.line for call in calls[1:]] == [4, 3]  # The newest first.
