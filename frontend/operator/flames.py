@@ -160,12 +160,12 @@ def _told(one: Placed, flames: Flames) -> str:
     return "<br>".join(lines)
 
 
-def summary(flames: Flames, subtasks: int) -> str:
+def summary(flames: Flames) -> str:
     """The shares of the loop's time in a sentence."""
     if not flames.samples:
         return "No sample has been taken yet: the worker process has only just begun."
     seconds = f"{flames.span_ms / 1_000:.0f} seconds"
-    of = "" if subtasks == 1 else f" of {subtasks} subtasks"
+    of = "" if flames.subtasks == 1 else f" of {flames.subtasks} subtasks"
     shares = (
         ("at work", flames.work),
         ("idle, waiting for input, credit or a timer", flames.waiting),

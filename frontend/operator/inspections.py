@@ -12,9 +12,8 @@ from controlplane.base.formatting import event_time, plural
 from frontend.base import pages
 from frontend.base.access import account, action_for, data_for
 from frontend.base.query_parameters import whole_number
-from frontend.operator import flames as icicle
-from jobs.inspections import flames, requests
-from jobs.inspections.flames import Flames
+from frontend.operator import flames
+from jobs.inspections import requests
 from jobs.inspections.requests import SUBTASKS_MAX, Result, refusal_of_taps
 from jobs.models import Job, Operator
 from weir.bounds import PARALLELISM_MAX
@@ -80,11 +79,6 @@ def _sentence(refusal: Refusal) -> str:
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _flames(result: Result) -> tuple[Flames, int]:
-    stacks = [one.stacks for one in result.answers.values() if one.stacks is not None]
-    return flames.merged(stacks), len(stacks)
-
-
 def _answer(
     request: HttpRequest, job_id: str, inspection_id: object, show: Callable[[Result], Json]
 ) -> HttpResponse:
@@ -110,11 +104,11 @@ def _live(result: Result) -> Json:
     if not result.is_over:
         return live
     if inspection.kind == InspectionKind.STACKS:
-        merged, count = _flames(result)
+        merged = result.flames()
         return live | {
-            "summary": icicle.summary(merged, count) if count else "",
+            "summary": flames.summary(merged) if merged.subtasks else "",
             "has_figure": bool(merged.stacks),
-            "calls": icicle.table(merged),
+            "calls": flames.table(merged),
         }
     tables = [
         _table(f"{inspection.operator}-{index}", answer.records)
@@ -154,7 +148,7 @@ def _table(name: str, tapped: TappedRecords) -> Json:
 @data_for(Role.VIEWER)
 def inspection_figure(request: HttpRequest, job_id: str, inspection_id: object) -> HttpResponse:
     """The stacks of an inspection, for Plotly."""
-    return _answer(request, job_id, inspection_id, lambda result: icicle.figure(_flames(result)[0]))
+    return _answer(request, job_id, inspection_id, lambda result: flames.figure(result.flames()))
 
 
 _OPERATOR = f"{pages.OF_JOB}/operators/<page_uid:uid>"

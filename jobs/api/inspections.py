@@ -15,7 +15,7 @@ from controlplane.accounts.permissions import account, role_of
 from controlplane.base.rest.serializers import TypedRequest
 from controlplane.base.rest.views import OneView
 from jobs.api.common import JOB_ID, OfJob
-from jobs.inspections import flames, requests
+from jobs.inspections import requests
 from jobs.inspections.requests import Result
 from weir.bounds import PARALLELISM_MAX
 from weir.protocol.inspection import RECORDS_MAX, VALUE_LENGTH_MAX, InspectionKind
@@ -128,8 +128,7 @@ def shown(request: Request, result: Result) -> dict[str, Any]:
     """An inspection as the API shows it."""
     inspection, answers = result.inspection, result.answers
     where = {"job_id": inspection.job, "id": inspection.id}
-    stacks = [one.stacks for one in answers.values() if one.stacks is not None]
-    merged = flames.merged(stacks) if stacks else None
+    merged = result.flames()
     subtasks = []
     for index in inspection.subtasks:
         answer = answers.get(index)
@@ -153,7 +152,7 @@ def shown(request: Request, result: Result) -> dict[str, Any]:
         "is_over": result.is_over,
         "subtasks": subtasks,
         "flames": None
-        if merged is None
+        if not merged.subtasks
         else {
             "span_ms": merged.span_ms,
             "samples": merged.samples,

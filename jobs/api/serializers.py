@@ -158,6 +158,7 @@ class AttemptSerializer(serializers.ModelSerializer):
             "running_at",
             "ended_at",
             "end",
+            "gave_up",
             "cause",
             "recovery_cause",
             "backoff_ms",
@@ -175,6 +176,10 @@ class AttemptSerializer(serializers.ModelSerializer):
             "end": {
                 "help_text": "`failed`, `finished`, `canceled` or `suspended`; empty while the "
                 "attempt runs."
+            },
+            "gave_up": {
+                "help_text": "Whether the job failed for good with it: no restart followed but one "
+                "that a user asked for."
             },
             "recovery_cause": {"help_text": "The failure from which the job recovered."},
         }

@@ -1,13 +1,10 @@
-"""The stacks of several subtasks as one: counts by stack, and the names of uploaded files. Pure,
-but for the look-up of those names.
-"""
+"""The stacks of several subtasks as one: counts by stack, uploaded files by their names. Pure."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.models import Artifact
 from weir.protocol.inspection import SampledStacks, StackFrame
 
 _STORED = re.compile(r"(?:.*/)?(?P<digest>[0-9a-f]{64})\.py\Z")
@@ -25,6 +22,7 @@ class Flames:
     others: int = 0  # In other subtasks of their slots.
     runtime: int = 0  # Between the calls of subtasks.
     waiting: int = 0
+    subtasks: int = 1  # That answered.
 
     @property
     def samples(self) -> int:
@@ -32,8 +30,18 @@ class Flames:
         return self.work + self.others + self.runtime + self.waiting
 
 
-def merged(several: Iterable[SampledStacks]) -> Flames:
-    """The samples of several subtasks together."""
+def uploads_in(several: Iterable[SampledStacks]) -> set[str]:
+    """The digests of uploaded files in which frames are; a launcher names each by its digest."""
+    return {
+        stored["digest"]
+        for one in several
+        for frame in one.frames
+        if (stored := _STORED.match(frame.file)) is not None
+    }
+
+
+def merged(several: Sequence[SampledStacks], names: Mapping[str, str]) -> Flames:
+    """The samples of several subtasks together; ``names`` are those of uploads, by digest."""
     counts: Counter[Frames] = Counter()
     span_ms, left_out, others, runtime, waiting = 0.0, 0, 0, 0, 0
     for one in several:
@@ -46,22 +54,12 @@ def merged(several: Iterable[SampledStacks]) -> Flames:
         runtime += one.runtime
         waiting += one.waiting
     work = counts.total() + left_out
-    stacks = _with_names(counts).most_common()
-    return Flames(span_ms, stacks, work, others, runtime, waiting)
+    stacks = _with_names(counts, names).most_common()
+    return Flames(span_ms, stacks, work, others, runtime, waiting, len(several))
 
 
-def _with_names(counts: Counter[Frames]) -> Counter[Frames]:
+def _with_names(counts: Counter[Frames], names: Mapping[str, str]) -> Counter[Frames]:
     """The stacks with the names of uploaded files in place of their digests."""
-    digests = {
-        stored["digest"]
-        for frames in counts
-        for frame in frames
-        if (stored := _STORED.match(frame.file)) is not None
-    }
-    if not digests:
-        return counts
-    known = Artifact.objects.filter(digest__in=digests)
-    names = dict(known.values_list("digest", "file_name"))
 
     def named(frame: StackFrame) -> StackFrame:
         stored = _STORED.match(frame.file)

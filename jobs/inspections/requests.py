@@ -17,8 +17,9 @@ from controlplane.base.errors import Forbidden, Invalid, NotFound, TooBusy, Wron
 from controlplane.base.formatting import duration
 from jobs.drivers import outbox
 from jobs.inspections import store
+from jobs.inspections.flames import Flames, merged, uploads_in
 from jobs.inspections.store import Inspection
-from jobs.models import Job, Operator, OutboxCommand, Subtask
+from jobs.models import Artifact, Job, Operator, OutboxCommand, Subtask
 from jobs.services import locked
 from weir.ids import AttemptNumber, OperatorId
 from weir.protocol.inspection import (
@@ -42,6 +43,12 @@ class Result:
     is_over: bool
     answers: dict[int, Inspected]  # By the subtask's index; of a tap, once it is over.
     causes: dict[int, str] = field(default_factory=dict)  # Why a subtask has nothing to show.
+
+    def flames(self) -> Flames:
+        """The stacks of all that have answered."""
+        stacks = [one.stacks for one in self.answers.values() if one.stacks is not None]
+        uploads = Artifact.objects.filter(digest__in=uploads_in(stacks))
+        return merged(stacks, dict(uploads.values_list("digest", "file_name")))
 
 
 def refusal_of_taps(job: Job, operator: Operator) -> str:

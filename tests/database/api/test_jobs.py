@@ -17,7 +17,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from jobs import operations
 from jobs.drivers import driver_files
-from jobs.models import Driver, Job, Operation, Worker
+from jobs.models import Attempt, Driver, Job, Operation, Worker
 from tests import factories
 from tests.database.api import whole_jobs
 from tests.database.api.conftest import API, client_of
@@ -135,9 +135,12 @@ def test_a_job_shows_its_parts(api: APIClient, operator: User) -> None:
     (attempt,) = api.get(at + "attempts").json()["results"]
     assert (attempt["driver"], [w["pid"] for w in attempt["workers"]]) == (2, [100, 101])
     assert [w["memory_bytes"] for w in attempt["workers"]] == [None, None]
+    assert attempt["gave_up"] is False
+    Attempt.objects.update(gave_up=True)
     Worker.objects.filter(slot_index=1).update(memory_bytes=1 << 33)
     (attempt,) = api.get(at + "attempts").json()["results"]
     assert [w["memory_bytes"] for w in attempt["workers"]] == [None, 1 << 33]
+    assert attempt["gave_up"] is True
     drivers = api.get(at + "drivers").json()["results"]
     assert [(d["number"], d["status"]) for d in drivers] == [(2, "running"), (1, "lost")]
     assert drivers[0]["log_url"].endswith(f"/jobs/{job.pk}/drivers/2/log")

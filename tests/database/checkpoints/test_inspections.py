@@ -15,7 +15,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from controlplane.base.errors import Forbidden, Invalid, NotFound, TooBusy, WrongState
 from controlplane.base.threads import Unavailable
-from jobs.inspections import flames, requests, store
+from jobs.inspections import requests, store
 from jobs.inspections.requests import SUBTASKS_MAX, WAITING_MAX, Result
 from jobs.models import Job, OutboxCommand, Subtask
 from tests import factories
@@ -315,7 +315,13 @@ def test_stacks_are_added_up_and_uploads_have_their_names() -> None:
     two = SampledStacks(
         60_000.0, (users, own), (SampledStack((1, 0), 4), SampledStack((1, 9), 1)), 0, 0, 0, 5
     )
-    added = flames.merged([one, two])
+    inspection = store.Inspection("a", "job", "map", "stacks", [0, 1], 0, 0, None)
+    answers = {
+        index: Inspected(AttemptNumber(1), "a", index, stacks=stacks)
+        for index, stacks in enumerate((one, two))
+    }
+    added = Result(inspection, is_over=True, answers=answers).flames()
+    assert added.subtasks == 2
     assert added.stacks == [((own, named), 9), ((own,), 2)]
     assert (added.work, added.others, added.runtime, added.waiting) == (13, 1, 3, 13)
     assert (added.samples, added.span_ms) == (30, 60_000.0)

@@ -1,5 +1,6 @@
 """The icicle of sampled stacks: boxes, shares, colours, and what is said of them."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from frontend.operator import flames as icicle
@@ -77,12 +78,12 @@ def test_a_box_tells_its_share_of_the_work_and_of_the_time() -> None:
 
 
 def test_the_time_without_work_is_told_apart() -> None:
-    assert icicle.summary(FLAMES, 2) == (
+    assert icicle.summary(replace(FLAMES, subtasks=2)) == (
         "200 samples of the last 60 seconds of 2 subtasks: 50\u00a0% at work, 25\u00a0% idle, "
         "waiting for input, credit or a timer, 10\u00a0% in other subtasks of the slot, "
         "15\u00a0% in Weir’s own loop."
     )
-    assert "only just begun" in icicle.summary(Flames(0.0, []), 1)
+    assert "only just begun" in icicle.summary(Flames(0.0, []))
 
 
 def test_the_table_has_calls_by_their_own_time() -> None:
