@@ -1,6 +1,6 @@
 """Two and three executors: records cross between them, and jobs outlive them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -136,19 +136,23 @@ class FreezerAndKiller(Freezer):
     Spark starts another, which gets its task from the others: the frozen one has it, too.
     """
 
-    spare_pid: int = 0
+    slots: set[int] = field(default_factory=set)  # The processes of all three.
+    at_work: set[int] = field(default_factory=set)
 
     def __call__(self, event: JobEvent) -> None:
         match event:
-            case SlotChanged(slot_index=2, pid=pid, registered=True) if not self.frozen:
-                self.spare_pid = pid
-            case CheckpointSettled() if not self.spare_pid:
-                return
+            case SlotChanged(pid=pid, registered=True):
+                self.slots.add(pid)
+            case WorkerStarted(pid=pid):
+                self.at_work |= {process.pid for process in psutil.Process(pid).parents()}
+            case CheckpointSettled() if len(self.slots) < 3:
+                return  # The spare slot is not there yet.
         Freezer.__call__(self, event)
 
     def freeze(self) -> None:
         Freezer.freeze(self)
-        executor_of(self.spare_pid).kill()
+        (spare,) = self.slots - self.at_work
+        executor_of(spare).kill()
 
 
 @pytest.mark.parametrize("kind", [Freezer, FreezerAndKiller])

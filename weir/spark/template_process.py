@@ -143,6 +143,7 @@ def _become_template(link_fd: int, lifeline_fd: int, path: str) -> NoReturn:
         lead_group(0)
         _close_others(link_fd, lifeline_fd)
         os.environ["PYTHONPATH"] = path  # For Python that user code starts.
+        sys.argv = [template.__file__]
         template.main(link_fd, lifeline_fd)
     except BaseException:
         traceback.print_exc()
