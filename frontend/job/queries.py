@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.contrib.postgres.aggregates import ArrayAgg
@@ -22,6 +23,7 @@ from django.db.models import (
     OrderBy,
     OuterRef,
     Q,
+    QuerySet,
     Subquery,
     Sum,
     Value,
@@ -108,8 +110,9 @@ _FIRING_ALERTS = Subquery(
 )
 
 
-def job_with_now(job_id: str) -> "WithAnnotations[Job, PageColumns] | None":
-    """The job with its coordinator's due times, ``now``, and ids of the newest of its past."""
+@cache
+def _jobs_with_now() -> "QuerySet[WithAnnotations[Job, PageColumns]]":
+    """All jobs as ``job_with_now`` gives one; most pages ask, and it takes long to put together."""
     return (
         Job.objects.select_related("coordinator")
         .defer("coordinator__state", "options", "spark_conf", "settings", "restart_state")
@@ -131,9 +134,12 @@ def job_with_now(job_id: str) -> "WithAnnotations[Job, PageColumns] | None":
                 ]
             ),
         )
-        .filter(pk=job_id)
-        .first()
     )
+
+
+def job_with_now(job_id: str) -> "WithAnnotations[Job, PageColumns] | None":
+    """The job with its coordinator's due times, ``now``, and ids of the newest of its past."""
+    return _jobs_with_now().filter(pk=job_id).first()
 
 
 def job_or_404(job_id: str) -> "WithAnnotations[Job, PageColumns]":

@@ -6,6 +6,7 @@ Each function is one query, whose cost does not grow with the number of stored c
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from django.contrib.postgres.expressions import ArraySubquery
@@ -94,14 +95,11 @@ class ListColumns(TypedDict):
     urgency: int
 
 
-def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[Job, ListColumns]]":
-    """The filtered jobs: those that need attention first, then other live ones, then ended ones.
-
-    Each has ``now``, its ``urgency``, and columns of its newest driver and attempt.
-    """
-    rows = (
-        Job.objects.filter(archived_at__isnull=wanted.group is not Group.ARCHIVED)
-        .defer("options", "spark_conf", "settings", "restart_state")
+@lru_cache(maxsize=1)
+def _listed(silent_after: timedelta) -> "QuerySet[WithAnnotations[Job, ListColumns]]":
+    """All jobs in their order; every list begins with it, and it takes long to put together."""
+    return (
+        Job.objects.defer("options", "spark_conf", "settings", "restart_state")
         .annotate(
             now=clock.DatabaseNow(),
             driver_status=_newest(Driver, "status"),
@@ -119,6 +117,15 @@ def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[J
         .annotate(urgency=_urgency(silent_after))
         .order_by("urgency", "-created_at", "id")
     )
+
+
+def jobs(wanted: Wanted, silent_after: timedelta) -> "QuerySet[WithAnnotations[Job, ListColumns]]":
+    """The filtered jobs: those that need attention first, then other live ones, then ended ones.
+
+    Each has ``now``, its ``urgency``, and columns of its newest driver and attempt.
+    """
+    is_archived = wanted.group is Group.ARCHIVED
+    rows = _listed(silent_after).filter(archived_at__isnull=not is_archived)
     match wanted.group:
         case Group.ALL | Group.ARCHIVED:
             pass

@@ -8,9 +8,11 @@ the next driver on the same host.
 import logging
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, TypedDict
 
 from django.conf import settings
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from controlplane.accounts.models import digest_of
 from controlplane.audit.models import record
@@ -33,6 +35,9 @@ from jobs.storable_text import storable
 from weir.protocol.driver_messages import DriverLoad
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
+
 logger = logging.getLogger(__name__)
 
 SUBTASK_ENDS = (
@@ -52,6 +57,19 @@ def live(job: Job) -> Driver | None:
     return Driver.objects.filter(job=job, status__in=LIVE_DRIVERS).first()
 
 
+class LastColumn(TypedDict):
+    """The further column of a driver."""
+
+    last: int
+
+
+@cache
+def _drivers_with_last() -> "QuerySet[WithAnnotations[Driver, LastColumn]]":
+    """Drivers with the number of their job's newest one; put together once for all requests."""
+    numbers = Driver.objects.filter(job=OuterRef("job")).order_by("-number").values("number")
+    return Driver.objects.annotate(last=Subquery(numbers[:1]))
+
+
 def authenticate(job: Job, token: str) -> Driver:
     """The driver with this token, which may speak for the job.
 
@@ -61,9 +79,7 @@ def authenticate(job: Job, token: str) -> Driver:
         Unauthorized: No driver of the job has this token.
         DriverFenced: A newer driver runs the job, or this one was told to stop.
     """
-    numbers = Driver.objects.filter(job=OuterRef("job")).order_by("-number").values("number")
-    holders = Driver.objects.filter(token_digest=digest_of(token))
-    driver = holders.annotate(last=Subquery(numbers[:1])).first()
+    driver = _drivers_with_last().filter(token_digest=digest_of(token)).first()
     if driver is None or driver.job_id != job.pk:
         raise Unauthorized("this token belongs to no driver of the job")
     if driver.number < driver.last:
