@@ -6,15 +6,18 @@ import time
 from statistics import median
 
 from tests.benchmarks.report import Row, limit_row
+from tests.networks import JOB_ID
 from tests.process.managed.control_plane import control_plane
 from tests.process.managed.test_gateway import Heard, driver
 from tests.process.worker.fake_master import fake_master, program, supervisor
-from weir.protocol.deployment import WorkerExited
+from weir.protocol.deployment import SlotAccepted, SlotRegistered, WorkerExited
 from weir.protocol.driver_messages import CancelJob
 
 COMMAND_MS_MAX = 20.0
 REPORTED_MS_MAX = 50.0
 STARTS_IN_MS_MAX = 50.0
+FIRST_MS_MAX = 100.0
+FIRST_STARTS = 5
 
 
 def slots(quick: bool) -> list[Row]:
@@ -22,7 +25,17 @@ def slots(quick: bool) -> list[Row]:
     rounds = 5 if quick else 30
     started, reported = _starts_and_kills(rounds)
     first, *others = started
+    forked = [_first_start(warm=True) for _ in range(FIRST_STARTS)]
+    anew = [_first_start(warm=False) for _ in range(FIRST_STARTS)]
     return [
+        limit_row(
+            "the first worker of a slot that forks its template, p50",
+            "ms",
+            median(forked),
+            at_most=FIRST_MS_MAX,
+            baseline=median(anew),
+            against="one whose template is started anew",
+        ),
         limit_row(
             "a worker of a warm slot is ready, p50",
             "ms",
@@ -41,6 +54,16 @@ def slots(quick: bool) -> list[Row]:
         ),
         _commands(rounds),
     ]
+
+
+def _first_start(*, warm: bool) -> float:
+    """Milliseconds from the program's arrival at a slot until its first worker is ready."""
+    with fake_master() as master, supervisor(master, warm=warm):
+        slot, _ = master.expect(SlotRegistered)
+        began = time.perf_counter()
+        master.send(slot, SlotAccepted(JOB_ID, program(), ()))
+        master.start_worker(slot)
+        return (time.perf_counter() - began) * 1000
 
 
 def _starts_and_kills(rounds: int) -> tuple[list[float], list[float]]:
