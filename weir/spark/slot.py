@@ -235,13 +235,16 @@ class _Supervisor:
 
     def _start_template(self) -> None:
         assert self._program is not None
+        forked, self._forked = self._forked, None
+        if forked is not None and forked.has_ended:
+            forked.end()
+            forked = None
         try:
             # Standard output of a Spark task belongs to Spark.
             stdout = _STDERR if self._masked_stdout is None else self._masked_stdout.fileno()
             self._template = template = _Template(
-                self._forked, self._program, self._worker_class, self._masker, stdout
+                forked, self._program, self._worker_class, self._masker, stdout
             )
-            self._forked = None
         except OSError as error:
             self._fail(f"cannot start a process on {self._host}: {error}")
             return

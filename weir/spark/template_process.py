@@ -99,6 +99,11 @@ class TemplateProcess:
             their_lifeline.close()
         return cls(process, TemplateLink(ours), lifeline)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended before anything was requested of it."""
+        return bool(select.select([self.link], [], [], 0)[0])
+
     def end(self) -> int:
         """Close all ends, which kills the process if it has not ended; returns its exit code."""
         self.link.close()

@@ -351,3 +351,15 @@ def test_a_forked_template_ends_with_a_supervisor_that_is_refused(master: FakeMa
         master.pump_until(lambda: master.refusals, "the supervisor is refused")
         assert process.wait(TIMEOUT_S) == 1
         await_gone(template)
+
+
+def test_a_forked_template_that_died_before_the_program_came_is_replaced(
+    master: FakeMaster,
+) -> None:
+    with supervisor(master, warm=True) as process:
+        (template,) = wait_until(lambda: descendants(process), "the template is forked")
+        os.kill(template, signal.SIGKILL)
+        await_gone(template)
+        slot = master.accept_slot(program())
+        _, ready = master.start_worker(slot)
+        assert is_running(ready.pid)
