@@ -67,24 +67,6 @@ def django_db_modify_db_settings(postgres: "Postgres") -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> None:
-    """The database; to empty it after a test is not to fill in content types and permissions.
-
-    Django does that each time, which takes longer than to empty it, and nothing here reads them.
-    """
-    from django.contrib.auth.management import create_permissions
-    from django.contrib.contenttypes.management import create_contenttypes
-    from django.db.models.signals import post_migrate
-
-    permissions = "django.contrib.auth.management.create_permissions"
-    for done in (
-        post_migrate.disconnect(create_permissions, dispatch_uid=permissions),
-        post_migrate.disconnect(create_contenttypes),
-    ):
-        assert done
-
-
-@pytest.fixture(scope="session")
 def redis_server() -> "Iterator[Redis]":
     """A Redis server for the session; most tests want ``redis``."""
     from tests.services import running_redis
