@@ -13,7 +13,7 @@ from weakref import finalize
 
 from weir.errors import ConfigError
 
-_PREFIX, _LOCK = "weir-state-", ".lock"
+_PREFIX, _DIRECTORY, _LOCK = "weir-state-", "-db", ".lock"
 
 
 class LocalDirectory:
@@ -28,9 +28,12 @@ class LocalDirectory:
         try:
             if parent is not None:
                 Path(parent).mkdir(parents=True, exist_ok=True)
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-            lock = os.open(_lock_of(self.path), os.O_CREAT | os.O_RDWR, 0o600)
+            # Locked before it has its name: another process may look for abandoned ones just now.
+            lock, made = tempfile.mkstemp(prefix=_PREFIX, dir=parent)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.path = Path(f"{made}{_DIRECTORY}")
+            os.rename(made, _lock_of(self.path))
+            self.path.mkdir(mode=0o700)
         except OSError as error:
             where = parent or tempfile.gettempdir()
             raise ConfigError(
