@@ -1,8 +1,8 @@
 """The warm template of a slot: a process with the program loaded, which worker processes fork.
 
 Starting Python, importing NumPy and Arrow and loading the user's program takes most of a second; a
-fork of such a process takes milliseconds. The supervisor gives the template the program when
-the slot is accepted, and requests a worker process of it when an attempt begins. ::
+fork of such a process takes milliseconds. The supervisor gives the template the program when the
+slot is accepted, and requests a worker process of it when an attempt begins. ::
 
     supervisor                                     template
     LoadProgram, program,
@@ -154,7 +154,8 @@ class TemplateLink:
         line = json.dumps([type(message).__name__, to_wire(message)]).encode() + b"\n"
         if fds:
             line = line[socket.send_fds(self.socket, [line], fds) :]
-        self.socket.sendall(line)
+        if line:  # Else the peer, which may have left with the whole message, would be missed.
+            self.socket.sendall(line)
 
     def receive(self) -> list[TemplateMessage]:
         """The messages that arrived; blocks until some bytes do.
@@ -209,16 +210,12 @@ class Template:
     def __init__(
         self, link: TemplateLink, lifeline: socket.socket, program: bytes, worker: str
     ) -> None:
-        # Not at the top: the supervisor imports this module, and stays free of NumPy and Arrow.
+        # Not at the top: the supervisor imports this module, and by itself neither NumPy nor Arrow.
         import cloudpickle
-        import pyarrow as pa
 
         import weir.worker.process as process
 
-        # The first array makes Arrow import pandas, where that is installed: half a second, which
-        # every worker would spend in its first snapshot or restore.
-        pa.array([0])
-
+        load_arrow()
         self._process = process
         self._worker_class = pkgutil.resolve_name(worker)
         self._graph, self._config = cloudpickle.loads(program)
@@ -297,6 +294,17 @@ class Template:
             _, status = os.waitpid(pid, 0)
             self._children.remove(pid)
             self._link.send(WorkerEnded(pid, os.waitstatus_to_exitcode(status)))
+
+
+def load_arrow() -> None:
+    """Import Arrow as far as a snapshot or a restore does.
+
+    The first array makes Arrow import pandas, where that is installed: half a second, which every
+    worker would spend in its first one.
+    """
+    import pyarrow as pa
+
+    pa.array([0])
 
 
 def thread_count() -> int:
