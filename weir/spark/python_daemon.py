@@ -22,12 +22,12 @@ import os
 import shutil
 import sys
 
-from weir.worker.template import SINGLE_THREADED, thread_count
+from weir.worker.template import SINGLE_THREADED, load_arrow, thread_count
 
 MODULE = "weir.spark.python_daemon"  # This module, which runs as ``__main__``.
 SETTING = "spark.python.daemon.module"
 RUNTIME = (
-    *("pyspark.worker", "cloudpickle", "pyarrow"),
+    *("pyspark.worker", "cloudpickle"),
     *("weir.spark.slot", "weir.worker.process", "weir.worker.worker"),
 )
 
@@ -63,7 +63,7 @@ def load_runtime() -> None:
         os.environ.setdefault(key, value)
     for name in RUNTIME:
         importlib.import_module(name)
-    importlib.import_module("pyarrow").array([0])  # Makes Arrow import pandas, if there is one.
+    load_arrow()
 
 
 if __name__ == "__main__":

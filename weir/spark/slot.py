@@ -2,8 +2,8 @@
 
 The supervisor registers with the job master, keeps a warm template (``weir.worker.template``) and
 runs one worker process per attempt. It has one thread and one selectors loop, and runs no user
-code, so that no pipeline can break it. It ends when the job master
-releases the slot or has ended, and leaves no process, descriptor or file behind.
+code, so that no pipeline can break it. It ends when the job master releases the slot or has ended,
+and leaves no process, descriptor or file behind.
 
 Processes are never addressed by a pid that another process may have got meanwhile: a worker is
 killed by closing its lifeline, on which the kernel kills its whole process group, and signalled

@@ -298,7 +298,7 @@ def test_keys_are_on_no_disk(warm: bool) -> None:
         slot = master.accept_slot(program())
         master.start_worker(slot)
         for pid in [process.pid, *descendants(process)]:
-            opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            opened = opened_by(pid)
             assert opened
             assert not [name for name in opened if "weir-key" in name]
 
@@ -340,9 +340,12 @@ def test_only_a_supervisor_that_is_warm_forks_its_template(master: FakeMaster, w
             assert not sockets_of(child.pid) & sockets_of(process.pid)
 
 
+def opened_by(pid: int) -> list[str]:
+    return [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+
+
 def sockets_of(pid: int) -> set[str]:
-    opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
-    return {name for name in opened if name.startswith("socket:")}
+    return {name for name in opened_by(pid) if name.startswith("socket:")}
 
 
 def test_a_forked_template_ends_with_a_supervisor_that_is_refused(master: FakeMaster) -> None:

@@ -175,4 +175,4 @@ def test_the_places_with_most_samples_come_first_and_few_are_told() -> None:
     calls = samples.calls()[MAP]
     assert len(calls) == CALLS_MAX
     assert calls[0] == SampledCall(OperatorId("map"), "parse", "orders.py", 2, 0.5)
-    assert [call.line for call in calls[1:]] == [4, 3]  # The newest first.
+    assert [call.line for call in calls[1:]] == [3, 4]

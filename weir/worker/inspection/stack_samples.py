@@ -19,6 +19,7 @@ import sys
 from array import array
 from collections import Counter, deque
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -108,10 +109,11 @@ class StackSamples:
         For the loop's own thread as well.
         """
         oldest_ns = self._clock.monotonic_ns() - CALLS_SPAN_NS
+        # From the newest on: most are older. Another thread may be appending.
+        newest_first = reversed(list(self._samples))
+        recent = list(takewhile(lambda sample: sample.at_ns >= oldest_ns, newest_first))
         places: dict[SubtaskId, Counter[Place]] = {}
-        for sample in reversed(list(self._samples)):
-            if sample.at_ns < oldest_ns:
-                break
+        for sample in reversed(recent):
             if sample.chain is not None and sample.place is not None:
                 places.setdefault(sample.chain, Counter())[sample.place] += 1
         return {
