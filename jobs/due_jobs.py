@@ -16,18 +16,20 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from controlplane.audit.models import record
-from controlplane.base import clock
+from controlplane.base import clock, wakeups
 from controlplane.base.ticks import run_all
 from jobs.drivers import drivers
 from jobs.models import (
     FINAL_JOB_STATUSES,
     LIVE_DRIVERS,
+    OPEN_OPERATIONS,
     AttemptEnd,
     ControlPlanePulse,
     DesiredState,
     Driver,
     DriverStatus,
     Job,
+    Operation,
 )
 from jobs.set_aside import Step, is_set_aside, setting_aside
 from weir.protocol.lifecycle import FailureReason, JobStatus
@@ -47,6 +49,13 @@ def tick() -> None:
     """Relaunch, cancel and give up each job or driver that is due now."""
     clock.look()
     run_all(relaunch_due, cancel_due, lose_silent)
+
+
+def keep_awake() -> None:
+    """Keep beat awake while a job goes on or an operation is open."""
+    jobs = Job.objects.exclude(status__in=FINAL_JOB_STATUSES)
+    if jobs.exists() or Operation.objects.filter(status__in=OPEN_OPERATIONS).exists():
+        wakeups.keep_awake()
 
 
 def relaunch_due() -> int:

@@ -10,7 +10,7 @@ from jobs.drivers import launcher
 @shared_task
 def tick() -> None:
     """Do the due work on jobs, and expire operations."""
-    run_all(due_jobs.tick, operations.expire_due)
+    run_all(due_jobs.tick, operations.expire_due, due_jobs.keep_awake)
 
 
 @shared_task

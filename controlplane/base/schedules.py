@@ -3,17 +3,26 @@
 Celery's own schedule uses the wall clock: set back an hour, beat would send nothing for an hour,
 and the work of every tick would wait. Beat also keeps on disk when it last sent each task; a time
 in the future is from before the clock was set back, so the task is due.
+
+While no wake-up keeps beat awake (``wakeups.keep_awake``) there is no work, and each task waits for
+``REST_S`` at least. So a wake-up that is lost delays its work by that time, and no more.
 """
 
+import logging
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from celery.beat import PersistentScheduler
+import redis
+from celery.beat import PersistentScheduler, ScheduleEntry
 from celery.schedules import schedstate, schedule
 
-from controlplane.base import watchdog
+from controlplane.base import wakeups, watchdog
 
+logger = logging.getLogger(__name__)
+
+REST_S = 4.0  # Shorter than a gap that says that part of the control plane was down.
+LOOK_S = 1.0  # Between two looks for a wake-up.
 _BASE = datetime.now(UTC) - timedelta(seconds=time.monotonic())
 
 
@@ -30,21 +39,51 @@ class SteadySchedule(schedule):
 
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
         """Whether the task is due, and the seconds until the next check."""
-        if self.maybe_make_aware(last_run_at) > self.maybe_make_aware(self.now()):
-            state: tuple[bool, float] = schedstate(is_due=True, next=self.seconds)
-        else:
-            state = super().is_due(last_run_at)
+        left = self.seconds - passed_s(last_run_at)
+        is_due = not 0 < left <= self.seconds
+        state: tuple[bool, float] = schedstate(is_due, self.seconds if is_due else left)
         return state
 
 
+def passed_s(since: datetime) -> float:
+    """Seconds since a time of ``steady_now``; negative: the clock was set back."""
+    return (steady_now() - since).total_seconds()
+
+
 class WatchedScheduler(PersistentScheduler):
-    """Beat's scheduler, whose loop the watchdog watches, unless it waits for the broker."""
+    """Beat's scheduler, which rests while there is no work.
+
+    The watchdog watches its loop, unless it waits for the broker.
+    """
+
+    _awake_until = 0.0  # By the monotonic clock.
+    _looks_at = 0.0
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Send what is due; return the seconds until the next tick."""
         watchdog.came_round()
         interval_s: float = super().tick(*args, **kwargs)
         return interval_s
+
+    def is_due(self, entry: ScheduleEntry) -> tuple[bool, float]:
+        """Whether a task is due, and the seconds until the next check."""
+        state: tuple[bool, float] = entry.is_due()
+        left = REST_S - passed_s(entry.last_run_at)
+        if state[0] and 0 < left <= REST_S and not self._is_awake():
+            state = schedstate(is_due=False, next=min(left, LOOK_S))
+        return state
+
+    def _is_awake(self) -> bool:
+        """Whether there may be work; also where Redis cannot say."""
+        now = time.monotonic()
+        if now >= max(self._awake_until, self._looks_at):
+            self._looks_at = now + LOOK_S
+            try:
+                self._awake_until = now + wakeups.awake_s()
+            except redis.RedisError as error:
+                logger.warning("beat does not rest: Redis: %s", error)
+                self._awake_until = self._looks_at
+        return now < self._awake_until
 
     def schedules_equal(self, *_: Any) -> bool:
         """Whether the schedule is still that of the start: always, so it is not compared."""

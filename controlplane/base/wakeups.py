@@ -19,8 +19,13 @@ CHANNEL = "weir:wakeups"
 PUBLISH_TIMEOUT_S = 0.5
 SILENCE_S = 1.0  # After a failure nothing is published for this long: each try may wait for Redis.
 
+AWAKE_S = 30.0
+_AWAKE_AGAIN_S = 5.0  # One process says no more often than that that there is work.
+AWAKE = "weir:awake"
+
 _clients: dict[str, redis.Redis] = {}
 _silent_until: dict[str, float] = {}
+_awake_again: dict[str, float] = {}
 
 
 def commands(job_id: str) -> str:
@@ -40,14 +45,43 @@ def on_commit(topic: str) -> None:
 
 def publish(topic: str) -> None:
     """Wake the waiters of a topic now; after a failure, skip for ``SILENCE_S`` seconds."""
+    _send(topic)
+
+
+def keep_awake() -> None:
+    """Say that there is work, so that beat does not rest."""
+    _send(None)
+
+
+def keep_awake_on_commit() -> None:
+    """Say so once the transaction under way has been committed."""
+    transaction.on_commit(keep_awake, robust=True)
+
+
+def awake_s() -> float:
+    """Seconds for which beat stays awake; 0: it may rest.
+
+    Raises:
+        redis.RedisError: Redis cannot be reached.
+    """
+    left_ms: int = client(settings.REDIS_URL).pttl(AWAKE)
+    return max(0, left_ms) / 1_000
+
+
+def _send(topic: str | None) -> None:
     url = settings.REDIS_URL
-    if time.monotonic() < _silent_until.get(url, 0.0):
+    now = time.monotonic()
+    if now < _silent_until.get(url, 0.0):
         return
     try:
-        client(url).publish(CHANNEL, topic)
+        if topic is not None:
+            client(url).publish(CHANNEL, topic)
+        if now >= _awake_again.get(url, 0.0):
+            client(url).set(AWAKE, 1, px=round(AWAKE_S * 1_000))
+            _awake_again[url] = now + _AWAKE_AGAIN_S
     except redis.RedisError as error:
         _silent_until[url] = time.monotonic() + SILENCE_S
-        logger.warning("the wake-up for %s could not be published: %s", topic, error)
+        logger.warning("the wake-up for %s could not be published: %s", topic or "beat", error)
 
 
 def client(url: str) -> redis.Redis:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from controlplane.base import clock
+from controlplane.base import clock, wakeups
 from controlplane.deliveries.models import Delivery, Endpoint
 from controlplane.deliveries.notice import Notice, bounded
 
@@ -41,6 +41,7 @@ def post(notice: Notice, endpoints: Iterable[Endpoint]) -> list[Delivery]:
         ],
         ignore_conflicts=True,
     )
+    wakeups.keep_awake_on_commit()
     rows = Delivery.objects.filter(
         endpoint__in=enabled, alert=notice.alert, sequence=notice.sequence
     )

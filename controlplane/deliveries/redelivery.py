@@ -9,7 +9,7 @@ from django.db import transaction
 
 from controlplane.accounts.models import User
 from controlplane.audit.models import record
-from controlplane.base import clock
+from controlplane.base import clock, wakeups
 from controlplane.base.errors import existing
 from controlplane.deliveries import endpoints
 from controlplane.deliveries.errors import EndpointDisabled
@@ -130,6 +130,7 @@ def _queue_again(ids: list[UUID]) -> None:
         status=DeliveryStatus.PENDING, queued_at=now, next_at=now, tries=0, settled_at=None
     )
     rows.filter(status=PENDING, leased_until=None).update(next_at=now)
+    wakeups.keep_awake_on_commit()
 
 
 def _ready(endpoint_id: UUID) -> Endpoint:

@@ -1,0 +1,131 @@
+"""Beat rests while there is no work, and wakes for some."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from celery.beat import ScheduleEntry
+from django.db import transaction
+from pytest_django import Settings
+
+from controlplane.accounts.models import Role
+from controlplane.base import schedules, wakeups
+from controlplane.base.schedules import REST_S, SteadySchedule, WatchedScheduler, steady_now
+from controlplane.celery import TICK_S, app
+from controlplane.deliveries import outbox
+from controlplane.embedded.redis import Redis
+from jobs.tasks import tick
+from tests import factories
+from tests.services import running_redis
+from weir.protocol.lifecycle import JobStatus
+
+LATER_S = 30.0
+Wait = Callable[[float], None]
+
+
+@pytest.fixture(autouse=True)
+def unmarked(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process has said yet that there is work."""
+    monkeypatch.setattr(wakeups, "_awake_again", {})
+
+
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Wait:
+    """Lets time pass for beat."""
+    passed = 0.0
+    now = time.monotonic
+
+    def passing(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    monkeypatch.setattr(schedules.time, "monotonic", lambda: now() + passed)
+    return passing
+
+
+@pytest.fixture
+def scheduler() -> WatchedScheduler:
+    """Beat's scheduler, without its schedule on disk."""
+    return WatchedScheduler(app, schedule={}, lazy=True)
+
+
+def entry(every_s: float = TICK_S) -> ScheduleEntry:
+    return ScheduleEntry("tick", "tick", steady_now(), schedule=SteadySchedule(every_s), app=app)
+
+
+def test_without_work_a_tick_waits_for_the_time_of_rest(
+    scheduler: WatchedScheduler, wait: Wait
+) -> None:
+    ticked = entry()
+    wait(TICK_S)
+    assert ticked.is_due() == (True, TICK_S)
+    is_due, in_s = scheduler.is_due(ticked)
+    assert not is_due
+    assert in_s <= schedules.LOOK_S
+    wait(REST_S - TICK_S)
+    assert scheduler.is_due(ticked) == (True, TICK_S)
+
+
+def test_a_task_that_is_rarer_than_the_time_of_rest_is_punctual(
+    scheduler: WatchedScheduler, wait: Wait
+) -> None:
+    rare = entry(LATER_S)
+    wait(LATER_S)
+    assert scheduler.is_due(rare) == (True, LATER_S)
+
+
+def test_a_wake_up_ends_the_rest_for_a_while(
+    scheduler: WatchedScheduler, settings: Settings, wait: Wait
+) -> None:
+    ticked = entry()
+    wait(TICK_S)
+    assert not scheduler.is_due(ticked)[0]
+    wakeups.publish(wakeups.job("a-job"))
+    wait(schedules.LOOK_S)
+    assert scheduler.is_due(ticked)[0]
+    wait(wakeups.AWAKE_S)
+    wakeups.client(settings.REDIS_URL).delete(
+        wakeups.AWAKE
+    )  # Redis's clock did not move with beat's.
+    ticked = entry()
+    wait(TICK_S)
+    assert not scheduler.is_due(ticked)[0]
+
+
+def test_beat_does_not_rest_without_redis(
+    scheduler: WatchedScheduler, settings: Settings, wait: Wait
+) -> None:
+    ticked = entry()
+    wait(TICK_S)
+    with running_redis() as mortal:
+        settings.REDIS_URL = mortal.url
+        assert not scheduler.is_due(ticked)[0]
+    wait(schedules.LOOK_S)
+    assert scheduler.is_due(ticked)[0]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("status", "keeps_awake"), [(JobStatus.RUNNING, True), (JobStatus.FINISHED, False)]
+)
+def test_a_job_that_goes_on_keeps_beat_awake(status: JobStatus, keeps_awake: bool) -> None:
+    factories.job(status=status)
+    tick()
+    assert (wakeups.awake_s() > 0) is keeps_awake
+
+
+@pytest.mark.django_db
+def test_an_open_operation_keeps_beat_awake() -> None:
+    job = factories.job(status=JobStatus.FINISHED)
+    factories.operation(job, factories.user(Role.OPERATOR), "preview", "running")
+    tick()
+    assert wakeups.awake_s() > 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_notice_wakes_beat_when_it_is_committed() -> None:
+    endpoint = factories.endpoint("https://203.0.113.7/")
+    with transaction.atomic():
+        outbox.post(factories.notice(), [endpoint])
+        assert wakeups.awake_s() == 0
+    assert wakeups.awake_s() > 0
