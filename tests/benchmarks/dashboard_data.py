@@ -76,14 +76,14 @@ def fill(checkpoints: int) -> Stored:
     from tests.database.frontend.flights import running
 
     now = clock.now()
-    flights = _job("flights", PARALLELISM, now)
-    wide = _job("wide", WIDE, now)
+    flights = job_rows("flights", PARALLELISM, now)
+    wide = job_rows("wide", WIDE, now)
     others = [running(f"job-{n}").pk for n in range(3)]
     others += [factories.job(f"job-{n}").pk for n in range(3, OTHER_JOBS)]
-    _checkpoints(flights.pk, checkpoints, PARALLELISM, now)
-    _checkpoints(wide.pk, DETAILED, WIDE, now)
+    checkpoint_rows(flights.pk, checkpoints, PARALLELISM, now)
+    checkpoint_rows(wide.pk, DETAILED, WIDE, now)
     for other in others:
-        _checkpoints(other, OTHER_CHECKPOINTS, 2, now, detailed=0)
+        checkpoint_rows(other, OTHER_CHECKPOINTS, 2, now, detailed=0)
     _acknowledgements(flights, PARALLELISM, CHANNELS)
     _acknowledgements(wide, WIDE, WIDE)
     _past(flights, checkpoints, now)
@@ -94,7 +94,7 @@ def fill(checkpoints: int) -> Stored:
     return Stored(flights.pk, wide.pk, checkpoints, completed, failed, DETAILED - 1)
 
 
-def _job(name: str, parallelism: int, now: datetime) -> "Job":
+def job_rows(name: str, parallelism: int, now: datetime) -> "Job":
     """A job that runs, with measurements of all its subtasks."""
     from jobs.models import Subtask
     from tests import factories
@@ -138,7 +138,7 @@ def _job(name: str, parallelism: int, now: datetime) -> "Job":
     return job
 
 
-def _checkpoints(
+def checkpoint_rows(
     job_id: str, count: int, parallelism: int, now: datetime, detailed: int = DETAILED
 ) -> None:
     """A second apart; one in ten was failed, of the others the newest ten are retained."""

@@ -76,16 +76,13 @@ def _slow(hops: int, parallelism: int) -> Size:
 
 
 HOPS = 1, 10, 100, 500
-CHANNEL_HOPS = 0, 15, 155  # With 64 channels each.
+# Each hop has the square of the parallelism of channels: 10, 64, 1,024 and 9,984 of them.
+CHANNELS = _slow(9, 1), _slow(0, 8), _slow(15, 8), _slow(155, 8)
 KEYS = 1_000, 100_000, 1_000_000, 5_000_000
 PARALLELISMS = 1, 2, 4, 8
 DIMENSIONS = (
     Dimension("hops", [_slow(hops, 2) for hops in HOPS], HOPS),
-    Dimension(
-        "channels",
-        [_slow(hops, 8) for hops in CHANNEL_HOPS],
-        [Size(hops=hops, parallelism=8).channels for hops in CHANNEL_HOPS],
-    ),
+    Dimension("channels", CHANNELS, [size.channels for size in CHANNELS]),
     Dimension("keys", [Size(keys=keys, rows_per_second=None) for keys in KEYS], KEYS),
     Dimension("parallelism", [Size(parallelism=p) for p in PARALLELISMS], PARALLELISMS),
 )
