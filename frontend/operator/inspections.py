@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path, reverse
@@ -15,6 +16,7 @@ from frontend.base.query_parameters import whole_number
 from frontend.operator import flames
 from jobs.inspections import requests
 from jobs.inspections.requests import SUBTASKS_MAX, Result, refusal_of_taps
+from jobs.inspections.store import KEPT_S
 from jobs.models import Job, Operator
 from weir.bounds import PARALLELISM_MAX
 from weir.protocol.inspection import InspectionKind, TappedRecords
@@ -25,6 +27,7 @@ Json = dict[str, Any]
 def forms(request: HttpRequest, job: Job, operator: Operator) -> Json:
     """The parts of the page with which a user asks."""
     address = [job.pk, operator.uid]
+    shared = _shared(request.GET.get("stacks", ""))
     may_tap = pages.may_operate(request)
     return {
         "over": f"The job is over ({job.status}), so there is nothing to look into."
@@ -33,10 +36,29 @@ def forms(request: HttpRequest, job: Job, operator: Operator) -> Json:
         "last": operator.parallelism - 1,
         "stacks_url": reverse("operator-ask-stacks", args=address),
         "stacks_max": SUBTASKS_MAX[InspectionKind.STACKS],
+        "stacks_shown": None if shared is None else _addresses(job.pk, shared),
+        "stacks_kept": plural(KEPT_S[InspectionKind.STACKS] // 60, "minute"),
         "may_tap": may_tap,
         "records_url": reverse("operator-ask-records", args=address),
         "records_max": SUBTASKS_MAX[InspectionKind.RECORDS],
         "no_tap": refusal_of_taps(job, operator) if may_tap else "",
+    }
+
+
+def _shared(given: str) -> UUID | None:
+    """The inspection that the page's address names; None where it names none."""
+    try:
+        return UUID(given)
+    except ValueError:
+        return None
+
+
+def _addresses(job_id: str, inspection_id: UUID | str) -> Json:
+    address = [job_id, inspection_id]
+    return {
+        "id": str(inspection_id),
+        "url": reverse("inspection-data", args=address),
+        "figure": reverse("inspection-figure", args=address),
     }
 
 
@@ -63,14 +85,7 @@ def _ask(request: HttpRequest, job_id: str, uid: str, kind: InspectionKind) -> H
         raise
     except Refusal as refusal:
         return JsonResponse({"detail": _sentence(refusal)}, status=refusal.status)
-    address = [job_id, inspection.id]
-    return JsonResponse(
-        {
-            "url": reverse("inspection-data", args=address),
-            "figure": reverse("inspection-figure", args=address),
-        },
-        status=202,
-    )
+    return JsonResponse(_addresses(job_id, inspection.id), status=202)
 
 
 def _sentence(refusal: Refusal) -> str:

@@ -52,6 +52,13 @@ def test_stacks_and_records_are_shown_on_a_click(window: Window) -> None:
     window.do(lambda page: page.click("#stacks summary"))
     window.sees("#stacks tbody", "json/__init__.py:346")
 
+    shared = window.do(lambda page: page.url)
+    window.open(f"/jobs/{job.pk}/operators/totals/")
+    window.open(shared)
+    window.sees("#stacks", "1,180 samples of the last 59 seconds: 29 % at work")
+    assert OutboxCommand.objects.filter(job=job).count() == 0, "no worker is asked again"
+    window.do(lambda page: page.wait_for_selector("#stacks .barlayer .point"))
+
     ask(window, "#records")
     answer(job, records=rows_operator.records())
     window.sees("#records table", "LGA & <b>Newark</b>")  # Text, not markup.

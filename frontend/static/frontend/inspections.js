@@ -16,12 +16,26 @@ export function inspections(page) {
     const show = SHOW[form.dataset.inspect](form.closest("section"), page.dataset.plotly);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      ask(form, show);
+      present(form, show, () => ask(form));
     });
+    const { shown: url, shownFigure: figure } = form.dataset;
+    if (url) present(form, show, async () => ({ url, figure }));
   }
 }
 
-async function ask(form, show) {
+/** Ask the workers; the page's address names an inspection of stacks from then on. */
+async function ask(form) {
+  const asked = await fetchJson(form.action, { method: "POST", body: new FormData(form) });
+  if (form.dataset.inspect === "stacks") {
+    const address = new URL(window.location.href);
+    address.searchParams.set("stacks", asked.id);
+    address.hash = "stacks";
+    window.history.replaceState(window.history.state, "", address);
+  }
+  return asked;
+}
+
+async function present(form, show, request) {
   const section = form.closest("section");
   const button = form.querySelector("button");
   const said = section.querySelector("[data-said]");
@@ -29,7 +43,7 @@ async function ask(form, show) {
   button.setAttribute("aria-busy", "true");
   said.textContent = "Asking the worker …";
   try {
-    const asked = await fetchJson(form.action, { method: "POST", body: new FormData(form) });
+    const asked = await request();
     const value = await answer(asked.url);
     section.querySelector("[data-result]").hidden = false;
     fillNotes(section, value.notes);

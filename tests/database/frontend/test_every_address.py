@@ -201,7 +201,7 @@ PARAMETERS = {
     "job-recovery": ("attempt", "page"),
     "recovery-data": ("attempt", "page"),
     "recovery-figure": ("attempt", "page"),
-    "operator-page": ("window", "sort", "page"),
+    "operator-page": ("window", "sort", "page", "stacks"),
     "operator-data": ("window", "sort", "page"),
     "operator-figure": ("window",),
     "job-slots": ("sort", "page", "slot"),
