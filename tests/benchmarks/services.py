@@ -10,11 +10,13 @@ from collections.abc import Sequence
 import psutil
 
 from controlplane.base.wakeups import AWAKE_S
-from controlplane.embedded import demo
 from tests.benchmarks.report import Row, limit_row
 from tests.e2e.plane import Plane
 from tests.services import reachable_directory
 
+PIPELINE = "weir.examples.flights"
+ROWS_PER_SECOND = 2_000  # As the demonstration of ``weir_up``.
+INTERVAL_MS = 2_000
 REST_MAX = 5.0  # Percents of a core.
 JOB_MAX = 50.0
 CHECKPOINTS = 10  # Before the job is measured.
@@ -30,14 +32,14 @@ def services(quick: bool) -> list[Row]:
             rest = _shares(seconds)
             input_file, output = home / "flights.parquet", home / "output"
             submission = {
-                "name": demo.NAME,
-                "pipeline": {"kind": "module", "module": demo.MODULE},
+                "name": "flights",
+                "pipeline": {"kind": "module", "module": PIPELINE},
                 "parallelism": 2,
-                "interval_ms": demo.INTERVAL_MS,
+                "checkpoint_interval_ms": INTERVAL_MS,
                 "parameters": {
                     "input": str(input_file),
                     "output": str(output),
-                    "rows_per_second": str(demo.ROWS_PER_SECOND),
+                    "rows_per_second": str(ROWS_PER_SECOND),
                     "rounds": "0",
                 },
             }
@@ -58,7 +60,7 @@ def services(quick: bool) -> list[Row]:
     return [
         _row("the embedded services at rest", rest, REST_MAX, _stored(rest), "PostgreSQL, Redis"),
         _row(
-            f"the services, and a job of {demo.ROWS_PER_SECOND:,} rows/s with its driver and slots",
+            f"the services, and a job of {ROWS_PER_SECOND:,} rows/s with its driver and slots",
             busy, JOB_MAX, of_slots, "its slots",
         ),
     ]  # fmt: skip
