@@ -196,6 +196,16 @@ class TestRateLimit:
         assert 50 <= len(sizes) <= 100
         assert max(sizes) <= 400
 
+    @pytest.mark.parametrize(("rate", "portion"), [(1_000, 50), (3_000, 100), (40, 2)])
+    def test_flows_in_portions_of_some_rows_where_the_rate_is_low(
+        self, rate: int, portion: int
+    ) -> None:
+        (subtask,) = subtasks(DataGeneratorSource(negated, rows_per_second=rate), 1)
+        self.replay([subtask], 1_000)
+        sizes = [len(batch) for batch in subtask.output.batches]
+        assert portion <= min(sizes)
+        assert max(sizes) <= portion + rate / 1_000 + 1, "the rows of a millisecond more, at most"
+
     def test_a_long_pause_is_not_made_up_in_one_burst(self) -> None:
         (subtask,) = subtasks(DataGeneratorSource(negated, rows_per_second=20_000), 1)
         subtask.clock.ms += 60_000
