@@ -68,7 +68,7 @@ def job_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
         pressed.add_metric([job_id], most.share)
     yield pressed
     yield from _subtask_metrics(live, now)
-    yield _memory_metric(live)
+    yield from _memory_metrics(live)
 
 
 def _subtask_metrics(job_ids: Sequence[str], now: datetime) -> Iterator[Metric]:
@@ -128,19 +128,24 @@ def _subtask_metrics(job_ids: Sequence[str], now: datetime) -> Iterator[Metric]:
     yield from (waits, busy, lag, records, bad)
 
 
-def _memory_metric(job_ids: Sequence[str]) -> Metric:
+def _memory_metrics(job_ids: Sequence[str]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "weir_slot_memory_bytes",
         "Resident memory of the worker process in a slot, as last reported.",
         labels=["job", "slot"],
     )
-    workers = Worker.objects.filter(
-        attempt__job__in=job_ids, attempt__ended_at=None, memory_bytes__isnull=False
+    limit = GaugeMetricFamily(
+        "weir_slot_memory_limit_bytes",
+        "Resident memory above which the worker process in a slot ends.",
+        labels=["job", "slot"],
     )
-    columns = ("attempt__job", "slot_index", "memory_bytes")
-    for job_id, slot, size in workers.order_by(*columns).values_list(*columns):
-        memory.add_metric([job_id, str(slot)], size)
-    return memory
+    workers = Worker.objects.filter(attempt__job__in=job_ids, attempt__ended_at=None)
+    columns = ("attempt__job", "slot_index", "memory_bytes", "memory_limit_bytes")
+    for job_id, slot, *sizes in workers.order_by(*columns).values_list(*columns):
+        for family, size in zip((memory, limit), sizes, strict=True):
+            if size is not None:
+                family.add_metric([job_id, str(slot)], size)
+    yield from (memory, limit)
 
 
 def _is_time(watermark_ms: int | None) -> bool:

@@ -26,6 +26,7 @@ from weir.protocol.inspection import InspectionKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Switch
 from weir.protocol.operations import Phase
+from weir.protocol.slot_memory import MemorySource
 
 # The values of closed sets, by which ENUM_NAME_OVERRIDES recognises and names them.
 CAUSES = [member.value for member in Cause]
@@ -39,6 +40,7 @@ SAVEPOINT_KINDS = [kind for kind in CHECKPOINT_KINDS if kind != CheckpointKind.C
 JOB_STATUSES = [member.value for member in JobStatus]
 PHASES = [member.value for member in Phase]
 PREVIEW_KINDS = ["restore", "rollback"]
+MEMORY_SOURCES = [member.value for member in MemorySource]
 SUBTASK_STATUSES = [member.value for member in SubtaskStatus]
 SWITCHES = [member.value for member in Switch]
 

@@ -18,6 +18,8 @@ SECRET_NAME_RULE = (
     f"a name has 1 to {SECRET_NAME_LENGTH_MAX} letters, digits and underscores, does not begin "
     "with a digit and does not end with _FILE"
 )
+# Up to 140 MB of it an idle worker process takes: Python, NumPy and Arrow.
+SLOT_MEMORY_BYTES_MIN = 160 << 20
 _SECRET_NAME = re.compile(r"(?!.*_FILE\Z)[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -231,6 +233,8 @@ class JobConfig:
     heartbeat_timeout_ms: int = 50_000  # A worker whose loop is silent this long is replaced.
     slots_timeout_ms: int = 60_000  # How long to wait for all slots to register.
     spare_slots: int = 0
+    # Resident memory of a slot's worker process; None: its share of a cgroup's limit, if any.
+    slot_memory_bytes: Count | None = None
     allow_non_restored_state: bool = False
     # Pickles run code when they are read: state declared as such, and records that are no data.
     allow_pickled_state: bool = False
@@ -244,6 +248,11 @@ class JobConfig:
             raise ConfigError(f"parallelism is {self.parallelism}; at least 1")
         if self.spare_slots < 0:
             raise ConfigError(f"spare slots are {self.spare_slots}; at least 0")
+        if self.slot_memory_bytes is not None and self.slot_memory_bytes < SLOT_MEMORY_BYTES_MIN:
+            raise ConfigError(
+                f"the memory of a slot is {self.slot_memory_bytes:,} bytes; at least "
+                f"{SLOT_MEMORY_BYTES_MIN:,}, of which an idle worker process takes most"
+            )
         if self.max_parallelism is not None and not (
             self.parallelism <= self.max_parallelism <= 32_768
         ):

@@ -13,6 +13,7 @@ from checkpoints.verdict.wording import AGAINST_FROZEN, Tense, hop, of_stall
 from controlplane.base.formatting import duration, number, plural
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
+from weir.protocol.slot_memory import KILLED_FOR_MEMORY
 
 MISSING_NAMED = 5
 
@@ -137,6 +138,11 @@ _NATIVE_CRASH = (
     "That is a crash in native code: look at the extension modules that the functions of this slot "
     "call, and at the last output of the process."
 )
+_OUT_OF_MEMORY = (
+    "Give the container of the slots more memory, or fewer slots. With a limit for each slot "
+    "(taskmanager.memory.process.size) a worker process ends before the kernel kills it, and names "
+    "the states that take the memory."
+)
 _SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: (
         "If the process was not killed by hand, the kernel killed it because memory ran out: see "
@@ -241,7 +247,9 @@ def _of_process(facts: Facts, cause: str, finding: Finding) -> Finding:
         killed_by = int(sent["number"])
     if (ended := _DRIVER_ENDED.match(cause)) and (name := ended["signal"]):
         killed_by = signal.Signals[name]
-    if advice := _SIGNALS.get(killed_by):
+    if KILLED_FOR_MEMORY in cause.partition("\n")[0]:
+        finding.advice.append(_OUT_OF_MEMORY)
+    elif advice := _SIGNALS.get(killed_by):
         finding.advice.append(advice)
     if failed := _CHECKPOINT.match(cause):
         finding.advice.append(

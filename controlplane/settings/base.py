@@ -325,6 +325,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "InspectionKind": "controlplane.schema.INSPECTION_KINDS",
         "JobEventKind": "jobs.models.JobEventKind",
         "JobStatus": "controlplane.schema.JOB_STATUSES",
+        "MemorySource": "controlplane.schema.MEMORY_SOURCES",
         "NoticeStatus": "controlplane.deliveries.models.NOTICE_STATUSES",
         "OperationKind": "jobs.models.OperationKind",
         "OperationStatus": "jobs.models.OperationStatus",

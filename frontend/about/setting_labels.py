@@ -198,6 +198,12 @@ JOB: Mapping[str, Words] = {
         "Wait for slots", "How long a deployment waits for all of its slots.", interval
     ),
     "spare_slots": Words("Spare slots", "Idle slots that replace a lost one at once.", number),
+    "slot_memory_bytes": Words(
+        "Memory of a slot",
+        "What the worker process of each slot may hold; above it the process ends, and says why.",
+        size,
+        none="a share of the cgroup’s limit, if it has one",
+    ),
     "allow_non_restored_state": Words(
         "Allow non-restored state",
         "Whether a restore may drop state that no operator in the graph has.",

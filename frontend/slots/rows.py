@@ -9,6 +9,8 @@ from django.urls import reverse
 from controlplane.base.formatting import NOTHING, iso, listed, moment, number, plural, size
 from frontend.graph.state import rate
 from frontend.slots.queries import NOTHING_RUNS, Slot, SlotLoad
+from jobs.models import Worker
+from weir.protocol.slot_memory import MemorySource
 
 Json = dict[str, Any]
 Loads = Mapping[int, SlotLoad]
@@ -17,6 +19,12 @@ PER_PAGE = 50
 CHAINS_NAMED = 6  # Of each slot; the others are counted.
 HOSTS_NAMED = 3
 CPU_WAIT_NOTED = 0.25  # As in the graph.
+MEMORY_NOTED = 0.9  # Of a limit.
+SHORT_NAMED = 5  # Of the slots that are short of memory; the others are counted.
+_LIMITED_BY = {
+    MemorySource.SETTING: "set for the job",
+    MemorySource.CGROUP: "a share of its cgroup’s limit",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,30 @@ SORTS = {
 
 def _memory(slot: Slot) -> int | None:
     return None if slot.worker is None else slot.worker.memory_bytes
+
+
+def _memory_share(slot: Slot) -> float | None:
+    """The share of its limit that a slot's worker process holds; None: one of them is not known."""
+    limit = None if slot.worker is None else slot.worker.memory_limit_bytes
+    held = _memory(slot)
+    return None if held is None or not limit else held / limit
+
+
+def memory_advice(slots: Sequence[Slot], *, is_over: bool) -> str:
+    """The advice for slots that are close to the limit of their memory; empty: none is."""
+    shares = ((slot, _memory_share(slot)) for slot in slots)
+    short = [slot.index for slot, share in shares if share is not None and share > MEMORY_NOTED]
+    if is_over or not short:
+        return ""
+    names = [f"{index:,}" for index in short]
+    one = len(short) == 1
+    return (
+        f"{'Slot' if one else 'Slots'} {listed(names, SHORT_NAMED)} "
+        f"{'holds' if one else 'hold'} more than {MEMORY_NOTED:.0%} of the memory that "
+        f"{'it' if one else 'each'} may. Above the limit a worker process ends and the job fails "
+        "over. Keep state on local disk (state.backend.type: rocksdb), let it expire (a "
+        "time-to-live), spread it over more slots, or raise taskmanager.memory.process.size."
+    )
 
 
 def in_order(slots: Sequence[Slot], sort: Sort, loads: Loads) -> list[Slot]:
@@ -104,6 +136,8 @@ def slot_row(
     """One slot of the table."""
     worker = slot.worker
     here = [uid for uid, parallelism in chains if parallelism > slot.index]
+    share = _memory_share(slot)
+    is_short = share is not None and share > MEMORY_NOTED and not is_over
     is_starved = load.cpu_wait is not None and load.cpu_wait >= CPU_WAIT_NOTED and not is_over
     return {
         "key": str(slot.index),
@@ -114,6 +148,11 @@ def slot_row(
         "since": iso(worker.started_at) if worker else "",
         "since_text": moment(worker.started_at) if worker else "",
         "memory": size(_memory(slot)),
+        "limit": _limit(worker),
+        "memory_label": f"Memory of slot {slot.index:,}",
+        "memory_share": round(_bounded(share or 0.0), 3),
+        "has_share": share is not None,
+        "is_short": "close to its limit" if is_short else "",
         "busy": _percent(None if is_over else load.busy),
         "busy_share": 0.0 if is_over or load.busy is None else round(_bounded(load.busy), 3),
         "cpu_wait": _percent(None if is_over else load.cpu_wait),
@@ -128,6 +167,16 @@ def slot_row(
         ],
         "more": f"and {len(here) - CHAINS_NAMED:,} more" if len(here) > CHAINS_NAMED else "",
     }
+
+
+def _limit(worker: Worker | None) -> str:
+    """The limit of a worker's memory and its origin."""
+    if worker is None:
+        return ""
+    if worker.memory_limit_bytes is None:
+        return "no limit"
+    origin = _LIMITED_BY[MemorySource(worker.memory_limit_source)]
+    return f"of {size(worker.memory_limit_bytes)}, {origin}"
 
 
 def _running(load: SlotLoad, *, is_over: bool) -> str:

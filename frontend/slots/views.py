@@ -73,6 +73,7 @@ def _part(request: HttpRequest, job: Job) -> _Part:
         "tiles": rows.tiles(
             known, job.slot_count, driver.load if driver else {}, is_over=job.is_over
         ),
+        "memory_advice": rows.memory_advice(known, is_over=job.is_over),
         "has_pressure": any(load.cpu_pressure is not None for load in loads.values()),
         "slots": [
             rows.slot_row(

@@ -133,12 +133,22 @@ class WorkerSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = Worker
-        fields = ["slot_index", "host", "pid", "started_at", "memory_bytes"]
+        fields = [
+            *("slot_index", "host", "pid", "started_at"),
+            *("memory_bytes", "memory_limit_bytes", "memory_limit_source"),
+        ]
         read_only_fields = fields
         extra_kwargs = {
             "memory_bytes": {
                 "help_text": "Resident memory as last reported, within a hundredth; null: none."
-            }
+            },
+            "memory_limit_bytes": {
+                "help_text": "The resident memory above which it ends; null: there is no limit."
+            },
+            "memory_limit_source": {
+                "help_text": "The origin of the limit: the job's `setting`, or a share of its "
+                "`cgroup`'s; empty: there is none."
+            },
         }
 
 

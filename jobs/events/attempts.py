@@ -30,12 +30,15 @@ class Attempts:
     def worker_started(self, event: WorkerStarted) -> None:
         """Note a worker process, possibly before the start of its attempt."""
         slot = self._driver.slots.get(str(event.slot_index), {})
+        limit = event.memory_limit
         Worker.objects.update_or_create(
             attempt=self._of(event.attempt),
             slot_index=event.slot_index,
             defaults={
                 "host": storable(slot.get("host", ""), 200),
                 "pid": event.pid,
+                "memory_limit_bytes": None if limit is None else limit.limit_bytes,
+                "memory_limit_source": "" if limit is None else limit.source,
                 "started_at": self._now,
             },
         )

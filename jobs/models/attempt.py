@@ -8,6 +8,7 @@ from jobs.models.driver import Driver
 from jobs.models.job import Job
 from weir.bounds import PARALLELISM_MAX
 from weir.protocol.lifecycle import SubtaskStatus
+from weir.protocol.slot_memory import MemorySource
 
 
 class Attempt(models.Model):
@@ -54,6 +55,11 @@ class Worker(models.Model):
     started_at = models.DateTimeField()
     # Its resident memory, as last reported, within a hundredth; null: it reported none.
     memory_bytes = models.BigIntegerField(null=True, blank=True)
+    memory_limit_bytes = models.BigIntegerField(null=True, blank=True)  # Null: there is none.
+    # Of MemorySource; empty: there is no limit.
+    memory_limit_source = models.CharField(
+        max_length=16, choices=enum_choices(MemorySource), blank=True, default="", db_default=""
+    )
 
     class Meta:
         constraints = [

@@ -2,24 +2,10 @@
 
 from datetime import datetime
 
+from weir.common.sizes import size as size
 from weir.protocol.elements import MAX_WATERMARK_MS
 
 _NEAR_MS = 24 * 3_600_000  # A watermark this close to the clock is shown as a lag.
-
-
-def size(count: int) -> str:
-    """Bytes, in thousands.
-
-    Units: ``count`` in bytes.
-    """
-    if count < 1_000:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1_000
-        if value < 999.95:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1_000:.1f} TB"
 
 
 def duration(ms: float) -> str:

@@ -162,7 +162,8 @@ INSTEAD: Mapping[str, str] = {
     "jobmanager.memory.": f"the driver is Spark's: spark.driver.memory. {_SPARK}",
     "jobmanager.": f"the driver is Spark's. {_SPARK}",
     "taskmanager.numberOfTaskSlots": "each slot is a Spark task: spark.executor.cores",
-    "taskmanager.memory.": f"slots are Spark's: spark.executor.memory and memoryOverhead. {_SPARK}",
+    "taskmanager.memory.": "taskmanager.memory.process.size limits the memory of each slot's "
+    "worker process, and the caches of state are a share of it",
     "taskmanager.network.": "records are sent against credit; unaligned checkpoints bound what is "
     "under way",
     "taskmanager.": f"slots are tasks of Spark's executors. {_SPARK}",

@@ -30,8 +30,11 @@ _UNITS_MS = {
     3_600_000: ("h", "hour", "hours"),
     86_400_000: ("d", "day", "days"),
 }
-_SIZE = re.compile(r"(\d+)\s*(b|bytes|k|kb|kibibytes|m|mb|mebibytes)?", re.IGNORECASE)
-_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
+_SIZE = re.compile(
+    r"(\d+)\s*(b|bytes|k|kb|kibibytes|m|mb|mebibytes|g|gb|gibibytes|t|tb|tebibytes)?",
+    re.IGNORECASE,
+)
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ def duration_ms(value: Any) -> int:
 def _size(value: Any) -> int:
     match = _SIZE.fullmatch(str(value).strip())
     if match is None:
-        raise ValueError("a size is a number with b, kb or mb")
+        raise ValueError("a size is a number with b, kb, mb, gb or tb")
     return int(match[1]) * _SIZES[(match[2] or "")[:1].lower()]
 
 
@@ -204,5 +207,6 @@ OPTIONS: Mapping[str, Option] = {
     "heartbeat.interval": Option("job", "heartbeat_interval_ms", duration_ms),
     "heartbeat.timeout": Option("job", "heartbeat_timeout_ms", duration_ms),
     "slot.request.timeout": Option("job", "slots_timeout_ms", duration_ms),
+    "taskmanager.memory.process.size": Option("job", "slot_memory_bytes", _size),
     "slotmanager.redundant-taskmanager-num": Option("job", "spare_slots", int),
 }

@@ -79,6 +79,7 @@ from weir.protocol.messages import (
     SubtaskStalled,
 )
 from weir.protocol.pending import CompletedCheckpoint
+from weir.protocol.slot_memory import KILLED_FOR_MEMORY
 from weir.storage.attempt_claims import describe_driver
 from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.store import CheckpointStore, WriteRefusedError, store_for
@@ -144,7 +145,9 @@ class JobMaster:
         self._restarts = Restarts(
             config.restart, has_checkpoints=config.checkpoints.interval_ms is not None, seed=seed
         )
-        self._slots = Slots(cluster, plan.slot_count, config.heartbeat_timeout_ms)
+        self._slots = Slots(
+            cluster, plan.slot_count, config.heartbeat_timeout_ms, config.slot_memory_bytes
+        )
         self._workers = Workers(cluster, config.heartbeat_timeout_ms)
         self._attempt = Attempt(AttemptNumber(0))
         self._recovery = RecoveryReport()
@@ -373,9 +376,10 @@ class JobMaster:
                 self._slots.heard(slot_index, self._clock.now_ms())
             case SlotFailed(slot_index, cause):
                 self._end(JobStatus.FAILED, f"slot {slot_index} cannot run the pipeline: {cause}")
-            case WorkerExited(slot_index, attempt, pid, exit_code, stderr_tail):
+            case WorkerExited(slot_index, attempt, pid, exit_code, stderr_tail, is_out_of_memory):
                 if attempt == self._attempt.number:
                     how = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit {exit_code}"
+                    how += f", {KILLED_FOR_MEMORY}" if is_out_of_memory else ""
                     tail = f"\n{stderr_tail.strip()}" if stderr_tail.strip() else ""
                     self._fail_attempt(
                         f"the worker process of slot {slot_index} (pid {pid}) ended: {how}{tail}"
@@ -564,7 +568,8 @@ class JobMaster:
             case WorkerReady():
                 now = self._clock.now_ms()
                 self._workers.ready(slot_index, report, now)
-                self._report(WorkerStarted(now, report.attempt, slot_index, report.pid))
+                limit = self._slots.memory_limit(slot_index)
+                self._report(WorkerStarted(now, report.attempt, slot_index, report.pid, limit))
                 self._deploy_if_ready()
             case WorkerHeartbeat(_, _, rounds):
                 self._workers.alive(slot_index, rounds, self._clock.now_ms())
@@ -643,7 +648,8 @@ class JobMaster:
         if not self._is_failing:
             now, details = self._clock.now_ms(), report.details
             place, position = details.get("place"), details.get("position", "")
-            if why := self._restarts.hopeless(place, position, completed, now):
+            remedy = {"remedy": details["remedy"]} if "remedy" in details else {}
+            if why := self._restarts.hopeless(place, position, completed, now, **remedy):
                 self._end(JobStatus.FAILED, f"{why}\n{cause}")
                 return
         self._fail_attempt(cause)

@@ -28,7 +28,12 @@ class Restarts:
         return delay_ms
 
     def hopeless(
-        self, place: str | None, position: str, completed_count: int, now_ms: int
+        self,
+        place: str | None,
+        position: str,
+        completed_count: int,
+        now_ms: int,
+        remedy: str = "repair the function, or see .on_error() for bad records",
     ) -> str | None:
         """The reason why no restart helps after a failure of the program at a place, if so.
 
@@ -43,7 +48,7 @@ class Restarts:
         where = f"{place}, {position}" if position else place
         return (
             f"{where}: {repeated.count} times in {lasted_s} s, without a completed checkpoint "
-            "between. No restart helps; repair the function, or see .on_error() for bad records"
+            f"between. No restart helps; {remedy}"
         )
 
     def schedule(self, now_ms: int, delay_ms: float) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from weir.ids import AttemptNumber
 from weir.jobmaster.cluster import Cluster
 from weir.protocol.deployment import ReleaseSlot, SlotRegistered, StartWorker, StopWorker
+from weir.protocol.slot_memory import MemoryLimit, MemorySource, SharedCgroups
 
 
 @dataclass(slots=True)
@@ -21,12 +22,26 @@ class _Slot:
 class Slots:
     """The slots by the index that they registered with."""
 
-    def __init__(self, cluster: Cluster, needed: int, timeout_ms: int) -> None:
-        """Prepare; a slot is silent without a sign of life for ``timeout_ms``."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        needed: int,
+        timeout_ms: int,
+        memory_bytes: int | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            timeout_ms: A slot without a sign of life for so long is silent.
+            memory_bytes: The job's setting for each worker process; None: their cgroups' limits.
+        """
         self.deadline_ms: int | None = None  # When the job fails for want of slots.
         self._cluster = cluster
         self._needed = needed
         self._timeout_ms = timeout_ms
+        self._memory_bytes = memory_bytes
+        self._cgroups = SharedCgroups()
+        self._limits: dict[int, MemoryLimit | None] = {}  # By slot of the plan, of this attempt.
         self._slots: dict[int, _Slot] = {}
         self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
 
@@ -49,6 +64,7 @@ class Slots:
     def add(self, slot: SlotRegistered, now_ms: int) -> None:
         """A slot registered."""
         self._slots[slot.slot_index] = _Slot(slot, now_ms)
+        self._cgroups.registered(slot.host, slot.memory)
 
     def remove(self, slot_index: int) -> SlotRegistered:
         """A slot is lost; its registration."""
@@ -86,7 +102,18 @@ class Slots:
             index if index in self._slots else spares.pop(0) for index in range(self._needed)
         ]
         for plan_slot, place in enumerate(self._places):
-            self._cluster.to_slot(place, StartWorker(attempt, plan_slot))
+            limit = self._limits[plan_slot] = self._limit(self._slots[place].registered)
+            self._cluster.to_slot(place, StartWorker(attempt, plan_slot, memory=limit))
+
+    def memory_limit(self, plan_slot: int) -> MemoryLimit | None:
+        """The limit that the worker process of a slot of the plan was started with."""
+        return self._limits.get(plan_slot)
+
+    def _limit(self, slot: SlotRegistered) -> MemoryLimit | None:
+        if self._memory_bytes is not None:
+            return MemoryLimit(self._memory_bytes, MemorySource.SETTING)
+        others = [(each.registered.host, each.registered.memory) for each in self._slots.values()]
+        return self._cgroups.share(slot.host, slot.memory, others)
 
     def stop_workers(self, attempt: AttemptNumber) -> None:
         """Have every slot end its worker of this attempt."""

@@ -21,6 +21,7 @@ from weir.ids import (
 )
 from weir.protocol.inspection import Inspected, InspectSubtask
 from weir.protocol.lineage import UNKNOWN, Lineage
+from weir.protocol.slot_memory import CgroupMemory, MemoryLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class SlotRegistered:
     host: str
     pid: int
     versions: Versions
+    memory: CgroupMemory | None = None  # None: no cgroup of it has a limit.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class WorkerExited:
     pid: int
     exit_code: int
     stderr_tail: str = ""
+    is_out_of_memory: bool = False  # The kernel killed a process of the slot's cgroup meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ class StartWorker:
     plan_slot: int
     # Those of the worker process. None: the slot derives the attempt's secret from the job's.
     credentials: Credentials | None = None
+    memory: MemoryLimit | None = None  # None: nothing limits it.
 
 
 @dataclass(frozen=True, slots=True)

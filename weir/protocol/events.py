@@ -15,6 +15,7 @@ from weir.ids import AttemptNumber, CheckpointId, SubtaskId
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, JobStatus
 from weir.protocol.messages import Acknowledged, Declined, Measurement, SubtaskChanged
+from weir.protocol.slot_memory import MemoryLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class WorkerStarted:
     attempt: AttemptNumber
     slot_index: Index
     pid: Number
+    memory_limit: MemoryLimit | None = None  # None: nothing limits its memory.
 
 
 @dataclass(frozen=True, slots=True)

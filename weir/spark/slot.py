@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 from weir.channels.control_connection import ControlConnection
@@ -39,6 +40,7 @@ from weir.protocol.deployment import (
 from weir.secrets.masked_output import MaskedPipe
 from weir.secrets.masking import Masker
 from weir.spark.template_process import TemplateProcess
+from weir.worker.memory.cgroup import Cgroup, find_cgroup
 from weir.worker.template import (
     WORKER,
     ForkFailed,
@@ -88,10 +90,13 @@ def run_slot(
     spark_attempt: int,
     *,
     worker: str = WORKER,
+    root: Path = Path("/"),
 ) -> None:
     """Serve as a slot until the job master releases it or has ended.
 
-    ``worker`` names the class whose instances the worker processes run, as ``module:name``.
+    Args:
+        worker: The class whose instances the worker processes run, as ``module:name``.
+        root: The directory under which the files of its cgroup are.
 
     Raises:
         ChannelError: The job master cannot be reached, or the slot and it refuse each other.
@@ -102,7 +107,9 @@ def run_slot(
         connection = ControlConnection.connect(
             Address(master_host, master_port), open_credentials(credentials)
         )
-        _Supervisor(connection, slot_index, spark_attempt, credentials, worker, forked).run()
+        _Supervisor(
+            connection, slot_index, spark_attempt, credentials, worker, forked, find_cgroup(root)
+        ).run()
     finally:
         if forked is not None:
             forked.end()
@@ -117,6 +124,7 @@ class _Supervisor:
         credentials: Credentials,
         worker: str,
         forked: TemplateProcess | None,
+        cgroup: Cgroup | None,
     ) -> None:
         self._connection = connection
         self._slot_index = slot_index
@@ -139,8 +147,16 @@ class _Supervisor:
         self._released = False
         self._connect_deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
         self._heartbeat_due = 0.0
+        self._cgroup = cgroup
         connection.send(
-            SlotRegistered(slot_index, spark_attempt, self._host, os.getpid(), installed_versions())
+            SlotRegistered(
+                slot_index,
+                spark_attempt,
+                self._host,
+                os.getpid(),
+                installed_versions(),
+                None if self._cgroup is None else self._cgroup.memory(),
+            )
         )
 
     def run(self) -> None:
@@ -324,8 +340,9 @@ class _Supervisor:
             command.plan_slot,
             self._host,
             self._master,
+            command.memory,
         )
-        worker = _Worker(command.attempt, self._masker)
+        worker = _Worker(command.attempt, self._masker, self._kills())
         try:
             worker.hand_over(template.link, run)
         except OSError:  # The template has ended; the next one gets the command.
@@ -352,9 +369,16 @@ class _Supervisor:
         self._drop_stderr(worker.stderr)
         worker.close()
         tail = "\n".join(text for text in (worker.stderr.tail, cause) if text)
+        is_killed = exit_code == -signal.SIGKILL and self._kills() > worker.kills_before
         self._connection.send(
-            WorkerExited(self._slot_index, worker.attempt, worker.pid or 0, exit_code, tail)
+            WorkerExited(
+                self._slot_index, worker.attempt, worker.pid or 0, exit_code, tail, is_killed
+            )
         )
+
+    def _kills(self) -> int:
+        """The kernel's kills in this slot's cgroup for want of memory, until now."""
+        return 0 if self._cgroup is None else self._cgroup.kills()
 
     def _watch_stderr(self, stderr: "_Stderr") -> None:
         def pump() -> None:
@@ -443,8 +467,9 @@ class _Template:
 class _Worker:
     """A worker process, from the request for it on."""
 
-    def __init__(self, attempt: AttemptNumber, masker: Masker) -> None:
+    def __init__(self, attempt: AttemptNumber, masker: Masker, kills_before: int) -> None:
         self.attempt = attempt
+        self.kills_before = kills_before  # By the kernel in this slot's cgroup.
         self.pid: int | None = None
         self.template: _Template | None = None  # The template that became this worker.
         self.kill_at: float | None = None

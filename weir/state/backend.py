@@ -13,7 +13,7 @@ from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError, ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
-from weir.state.backends.base import FrozenChanges, FrozenEntries, StateTable, StateTables
+from weir.state.backends.base import FrozenChanges, FrozenEntries, Held, StateTable, StateTables
 from weir.state.backends.heap import HeapTables
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.state.descriptors import (
@@ -301,6 +301,11 @@ class KeyedStateBackend:
                 if len(tables) == 1 and file_name(name) in files
             },
         )
+
+    def held(self) -> dict[str, Held]:
+        """The entries of each state in memory, by its name. From any thread."""
+        known = [(name, list(tables)) for name, tables in list(self._tables.items())]
+        return {name: Held.sum(table.held() for table in tables) for name, tables in known}
 
     def stored_types(self, name: str) -> list[TypeInformation]:
         """The types that a state of this name was restored in; empty where none was restored.

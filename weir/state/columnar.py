@@ -32,6 +32,8 @@ Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
 CHUNK_ROWS = 65_536
 _ROWS_MIN = 1_024
 _NULL_SLOT = 0
+_INT_KEY_BYTES = 32  # In memory, with its place in the index.
+_OBJECT_KEY_BYTES = 200
 
 
 class Column:
@@ -44,6 +46,11 @@ class Column:
         self._views: list[FrozenColumn] = []
         # Chunks that views returned. Memory fresh from the system would cost more than the copy.
         self._spares: list[npt.NDArray[Any]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its values, and of those that are not set."""
+        return self._values.nbytes
 
     def gather(self, slots: Slots) -> npt.NDArray[Any]:
         """The values of these slots.
@@ -272,6 +279,12 @@ class ColumnarTable:
     def rows(self) -> int:
         """One more than the highest slot given out so far: a slot at or above it is new."""
         return len(self._index) + 1
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of its keys and values."""
+        keys = self.rows * (_INT_KEY_BYTES if self._is_int else _OBJECT_KEY_BYTES)
+        return keys + sum(column.nbytes for column in self.columns.values())
 
     @property
     def dtypes(self) -> dict[str, np.dtype[Any]]:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from weir.errors import ConfigError, CorruptStateError, SchemaError
 from weir.graph.key_groups import Key, decode_key, encode_key
 from weir.ids import StateHandle
+from weir.state.backends.base import Held
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.storage.writer import StoredSnapshotWriter, dump_items, load_items
 
@@ -73,6 +74,11 @@ class OperatorListState:
     def clear(self) -> None:
         """Drop all items."""
         self._encoded = []
+
+    def held(self) -> Held:
+        """Its items. From any thread."""
+        items = self._encoded
+        return Held(len(items), sum(map(len, items)))
 
     def __len__(self) -> int:
         return len(self._encoded)
@@ -152,6 +158,10 @@ class BroadcastState:
 
     def __iter__(self) -> Iterator[Key]:
         return self.keys()
+
+    def held(self) -> Held:
+        """Its entries. From any thread."""
+        return Held.of_tables([self._encoded])
 
     def freeze(self) -> FrozenItems:
         """The map as it is now."""

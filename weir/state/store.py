@@ -17,7 +17,7 @@ from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.state.backend import KeyedStateBackend
-from weir.state.backends.base import StateTables
+from weir.state.backends.base import Held, StateTables
 from weir.state.chains import by_name, is_shared, parts_to_read
 from weir.state.columnar import ColumnarTable
 from weir.state.evolution import (
@@ -36,6 +36,8 @@ from weir.state.operator_state import BroadcastState, Mode, OperatorListState
 from weir.state.snapshot import KeyedPart, restore
 from weir.state.timers import KeyedTimers
 from weir.storage.writer import StoredSnapshotWriter
+
+_TIMER_BYTES = 400  # In memory: its tuple, its place among those due, its number.
 
 
 class SnapshotPart(Protocol):
@@ -253,6 +255,24 @@ class OperatorStateStore:
             left -= sweep.step(left)
             if left <= 0:
                 return
+
+    def give_back(self) -> None:
+        """Move to disk what the backend can; between two slices of records.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        self._keyed.tables.give_back()
+
+    def held(self) -> dict[str, Held]:
+        """The entries of each state in memory, by its name. From any thread."""
+        held = self._keyed.held()
+        if timers := len(self._timers):
+            held["timers"] = Held(timers, timers * _TIMER_BYTES)
+        held |= {name: Held(len(table), table.nbytes) for name, table in list(self._tables.items())}
+        held |= {name: state.held() for name, state in list(self._lists.items())}
+        held |= {name: state.held() for name, state in list(self._broadcasts.items())}
+        return held
 
     def freeze(
         self, checkpoint_id: CheckpointId, base_id: CheckpointId | None = None

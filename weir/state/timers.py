@@ -182,6 +182,9 @@ class KeyedTimers:
         # By domain, under the names that snapshots use.
         self.queues = {"event_time": self.event_time, "processing_time": self.processing_time}
 
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self.queues.values())
+
     def freeze(self, checkpoint_id: CheckpointId) -> "FrozenTimers":
         """A view of all timers as they are now.
 

@@ -1,4 +1,4 @@
-"""Messages between driver and control plane on the network: checked, bounded, in eight versions.
+"""Messages between driver and control plane on the network: checked, bounded, in nine versions.
 
 ``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
 their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for
@@ -25,5 +25,6 @@ version difference from the one before
         acknowledgements, for how long each operator's part was written; batches, the driver's load.
 8       Barriers name the completed checkpoint since which changed state alone may be written; the
         control plane asks for looks into subtasks.
+9       Workers tell the limit of their memory, and where it comes from.
 ======= ==========================================================================================
 """

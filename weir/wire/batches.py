@@ -25,6 +25,7 @@ from weir.protocol.driver_messages import (
     JobPlanned,
     NumberedCommand,
 )
+from weir.protocol.events import WorkerStarted
 from weir.protocol.inspection import InspectSubtask
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 from weir.protocol.messages import (
@@ -37,7 +38,7 @@ from weir.protocol.messages import (
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
-VERSION_MIN, VERSION_MAX = 1, 8
+VERSION_MIN, VERSION_MAX = 1, 9
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 LOAD_SINCE = 7  # The first version whose batches tell the driver's load.
 INSPECTIONS_SINCE = 8  # The first version that has inspections of subtasks.
@@ -56,6 +57,7 @@ READ: Mapping[int, Mirrors] = {
     6: _EXACT,
     7: _EXACT,
     8: _EXACT,
+    9: _EXACT,
 }
 # Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
 # or of each of its entries.
@@ -82,6 +84,7 @@ _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
         WriteManifest: frozenset({"checkpoint.barrier.options.base_id"}),
         RecordAborted: frozenset({"checkpoint.barrier.options.base_id"}),
     },
+    9: {WorkerStarted: frozenset({"memory_limit"})},
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {

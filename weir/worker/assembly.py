@@ -21,6 +21,7 @@ from weir.operators.input_position import InputPosition
 from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
 from weir.protocol.elements import Records
 from weir.protocol.unaligned import make_handler
+from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.choice import open_tables
 from weir.state.channel_state import KIND, decode_records
 from weir.state.store import OperatorStateStore
@@ -49,11 +50,13 @@ def build_subtasks(
     clock: Clock,
     open_store: Callable[[str | None], CheckpointStore] = store_for,
     entering: Callable[[SubtaskId], None] = lambda chain: None,
+    budget: MemoryBudget | None = None,
 ) -> list[Subtask]:
     """Every chain's subtask of this slot, restored, opened and running.
 
     Args:
         entering: Called with each subtask before its operators are created and opened.
+        budget: The memory for the tables of all of them; None: unlimited.
 
     Raises:
         CorruptStateError: A state file is damaged.
@@ -75,6 +78,7 @@ def build_subtasks(
         reporter=reporter,
         clock=clock,
     )
+    budget = budget or MemoryBudget()
     restores = {restore.subtask: restore for restore in deploy.restores}
     subtasks = []
     for chain in plan.chains:
@@ -84,7 +88,7 @@ def build_subtasks(
         started = clock.monotonic_ns()
         subtask, restored_bytes = _build(
             chain, plan, config, deploy, slot_index, restores, restored, snapshotter,
-            transport=transport, reporter=reporter, clock=clock,
+            transport=transport, reporter=reporter, clock=clock, budget=budget,
         )  # fmt: skip
         elapsed_ms = (clock.monotonic_ns() - started) / 1e6
         subtask.start({"restored_bytes": restored_bytes, "restore_ms": elapsed_ms})
@@ -105,6 +109,7 @@ def _build(
     transport: Transport,
     reporter: Reporter,
     clock: Clock,
+    budget: MemoryBudget,
 ) -> tuple[Subtask, int]:
     head = SubtaskId(chain.head, slot_index)
     max_parallelism = dict(deploy.max_parallelism)
@@ -143,7 +148,7 @@ def _build(
             restored=[h for h in restore.handles if h.handle.kind != KIND] if restore else (),
             read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
             clock=clock,
-            tables=open_tables(config.state, key_groups) if node.keyed else None,
+            tables=open_tables(config.state, key_groups, budget) if node.keyed else None,
             restored_id=base_of(deploy),
         )
         restored_bytes += state.restored_bytes

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -67,6 +67,9 @@ from weir.secrets import job_secrets
 from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples
+from weir.worker.memory.give_back import give_back
+from weir.worker.memory.holders import Holder
+from weir.worker.memory.watch import MemoryWatch, end_process
 from weir.worker.ports import (
     Call,
     CommandArrived,
@@ -111,6 +114,12 @@ class RunsSubtasks(Protocol):
     def run_once(self) -> float | None:
         """Run a slice of each subtask; seconds to sleep, 0 for none, None until an item arrives."""
 
+    def give_back(self) -> None:
+        """Move state to disk, where that can be."""
+
+    def holders(self) -> Sequence[Holder]:
+        """The states in memory, the largest first. From any thread."""
+
     def close(self) -> None:
         """Close every operator."""
 
@@ -133,6 +142,7 @@ class WorkerClass(Protocol):
         clock: Clock,
         cpu_wait_ns: Callable[[], int],
         memory_bytes: Callable[[], int],
+        memory_limit_bytes: int | None,
         cpu_pressure_ns: Callable[[], int],
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]],
         aside: Callable[[Callable[[], None]], None],
@@ -308,6 +318,7 @@ class WorkerProcess:
             clock=clock,
             cpu_wait_ns=CpuWait().waited_ns,
             memory_bytes=resident_bytes,
+            memory_limit_bytes=None if run.memory is None else run.memory.limit_bytes,
             cpu_pressure_ns=CpuPressure().lacked_ns,
             sampled_calls=stacks.calls,
             aside=_aside,
@@ -341,11 +352,24 @@ class WorkerProcess:
             clock=self._clock,
             reporter=self._master,
         )
+        memory = MemoryWatch(
+            self._worker,
+            self._run_command.memory,
+            self._run_command.attempt,
+            chain,
+            resident_bytes=resident_bytes,
+            give_back=give_back,
+            inbox=self._inbox,
+            clock=self._clock,
+            reporter=self._master,
+            end=partial(end_process, partial(self._master.flush, FLUSH_TIMEOUT_S)),
+        )
         while True:
             interval_s = WATCH_ASLEEP_S if self._io.is_loop_asleep else WATCH_INTERVAL_S
             time.sleep(random.uniform(0.5, 1.5) * interval_s)
             standstill.look()
             stalls.look()
+            memory.look()
             stacks.look(self._worker, loop_thread)
             while not self._asked.empty():
                 self._report_stacks(stacks, self._asked.get())

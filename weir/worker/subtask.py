@@ -650,6 +650,11 @@ class Subtask:
             reached = max([reached, *(at for at in made if at is not None)])
         return None if reached == MIN_WATERMARK_MS else reached
 
+    def give_back(self) -> None:
+        """Move state to disk, where its backend can."""
+        for state in self._keyed_states:
+            state.give_back()
+
     def close(self, on_error: Callable[[Exception], None]) -> None:
         """Close every operator; an exception of one does not keep the others from closing."""
         for chained in reversed(self._operators):

@@ -38,6 +38,7 @@ from typing import NoReturn, TypeAlias
 
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import Address, Credentials
+from weir.protocol.slot_memory import MemoryLimit
 from weir.protocol.wire import from_wire, to_wire
 from weir.worker.lifeline import die_with
 
@@ -77,6 +78,7 @@ class RunWorker:
     slot_index: int  # In the plan; a spare slot's own index differs.
     host: str  # To listen on for data connections.
     master: Address
+    memory: MemoryLimit | None  # None: nothing limits it.
 
 
 @dataclass(frozen=True, slots=True)

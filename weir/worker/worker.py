@@ -28,12 +28,14 @@ from weir.protocol.messages import (
     SubtaskChanged,
     TriggerCheckpoint,
 )
+from weir.state.backends.budget import MemoryBudget
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
 from weir.worker.brief_slices import BriefSlices
 from weir.worker.failure_text import failure_text
 from weir.worker.gates import OutputGate
 from weir.worker.inspection.taps import Aside, Taps
+from weir.worker.memory.holders import Holder, holders_of
 from weir.worker.metrics_reports import INTERVAL_NS, MetricsReports, SlotFigures, interval_ns
 from weir.worker.ports import (
     Call,
@@ -76,6 +78,7 @@ class Worker:
         clock: Clock,
         cpu_wait_ns: Callable[[], int] = lambda: 0,
         memory_bytes: Callable[[], int] = lambda: 0,
+        memory_limit_bytes: int | None = None,
         cpu_pressure_ns: Callable[[], int] = lambda: 0,
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]] = dict,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
@@ -97,6 +100,7 @@ class Worker:
         self._clock = clock
         self._cpu_wait_ns = cpu_wait_ns  # Of the loop's thread, since the attempt began.
         self._memory_bytes = memory_bytes  # Of the process, now.
+        self._budget = MemoryBudget(memory_limit_bytes)
         self._cpu_pressure_ns = cpu_pressure_ns  # Of the host, since the attempt began.
         self._sampled_calls = sampled_calls
         self._open_store = open_store
@@ -183,6 +187,7 @@ class Worker:
                 clock=self._clock,
                 open_store=self._open_store,
                 entering=self._enter,
+                budget=self._budget,
             )
         except Exception as error:
             self.calling = None
@@ -347,6 +352,18 @@ class Worker:
         """Step every subtask in the next round: sources have input that no inbox item tells of."""
         for subtask in self.subtasks:
             self._ready.add(subtask)
+
+    def give_back(self) -> None:
+        """Move state to disk, where that can be; between two slices."""
+        self._guarded(lambda subtask: subtask.give_back())
+
+    def holders(self) -> list[Holder]:
+        """The states in memory, the largest first. From any thread."""
+        return holders_of(
+            (subtask.chain, each.subtask, each.state)
+            for subtask in self.subtasks
+            for each in subtask.operators
+        )
 
     def close(self) -> None:
         """Close every operator; errors are reported, not raised."""

@@ -137,9 +137,14 @@ def test_a_job_shows_its_parts(api: APIClient, operator: User) -> None:
     assert [w["memory_bytes"] for w in attempt["workers"]] == [None, None]
     assert attempt["gave_up"] is False
     Attempt.objects.update(gave_up=True)
-    Worker.objects.filter(slot_index=1).update(memory_bytes=1 << 33)
+    assert [w["memory_limit_source"] for w in attempt["workers"]] == ["", ""]
+    Worker.objects.filter(slot_index=1).update(
+        memory_bytes=1 << 33, memory_limit_bytes=1 << 34, memory_limit_source="cgroup"
+    )
     (attempt,) = api.get(at + "attempts").json()["results"]
     assert [w["memory_bytes"] for w in attempt["workers"]] == [None, 1 << 33]
+    assert [w["memory_limit_bytes"] for w in attempt["workers"]] == [None, 1 << 34]
+    assert [w["memory_limit_source"] for w in attempt["workers"]] == ["", "cgroup"]
     assert attempt["gave_up"] is True
     drivers = api.get(at + "drivers").json()["results"]
     assert [(d["number"], d["status"]) for d in drivers] == [(2, "running"), (1, "lost")]

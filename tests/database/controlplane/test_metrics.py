@@ -321,13 +321,16 @@ def test_the_memory_of_slots_is_that_of_the_attempt_that_runs(
     factories.worker(ended, 0, memory_bytes=9_000)
     runs = factories.attempt(driver, 8)
     factories.worker(runs, 0, memory_bytes=1_000)
-    factories.worker(runs, 1, memory_bytes=1 << 33)
+    factories.worker(runs, 1, memory_bytes=1 << 33, memory_limit_bytes=1 << 34)
     factories.worker(runs, 2)
     over = factories.job(status="finished")
     factories.worker(factories.attempt(factories.driver(over)), 0, memory_bytes=5_000)
     samples = scraped(client, settings)
     known = [value(samples, "weir_slot_memory_bytes", job=job.pk, slot=str(n)) for n in range(3)]
     assert known == [1_000, 1 << 33, None]
+    name = "weir_slot_memory_limit_bytes"
+    limits = [value(samples, name, job=job.pk, slot=str(n)) for n in range(3)]
+    assert limits == [None, 1 << 34, None]
     assert value(samples, "weir_slot_memory_bytes", job=over.pk, slot="0") is None
 
 

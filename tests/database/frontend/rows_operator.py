@@ -65,12 +65,13 @@ def series(
 
 
 def workers(job: Job) -> None:
-    """The worker processes of the newest attempt, the last of which waits for a processor."""
+    """The worker processes of the newest attempt: the last waits for a processor, and is large."""
     attempt = job.attempts.order_by("-number").first()
     assert attempt is not None
     for slot in range(factories.PARALLELISM):
         host, memory = f"node-{slot + 3}.cluster", 412_000_000 + 96_000_000 * slot
-        factories.worker(attempt, slot, host=host, memory_bytes=memory)
+        limit = {"memory_limit_bytes": 536_870_912, "memory_limit_source": "cgroup"} if slot else {}
+        factories.worker(attempt, slot, host=host, memory_bytes=memory, **limit)
     load = {"window_ms": 10_000.0, "ran_ms": 2_400.0, "waited_ms": 180.0, "stood_ms": 0.0}
     job.drivers.update(load=load)
     for row in job.subtasks.all():

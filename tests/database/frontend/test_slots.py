@@ -61,6 +61,43 @@ def test_the_summary_counts_slots_hosts_and_memory(viewer: Client, job: Job) -> 
     ]
 
 
+def limit(slot: int, size: int, source: str) -> None:
+    known = Worker.objects.filter(slot_index=slot)
+    known.update(memory_limit_bytes=size, memory_limit_source=source)
+
+
+def test_a_slot_shows_its_limit_of_memory_and_where_that_comes_from(
+    viewer: Client, job: Job
+) -> None:
+    limit(0, 4_000_000, "setting")
+    first, second, third = data(viewer, job)["slots"]
+    assert (first["memory"], first["limit"]) == ("2.00 MB", "of 4.00 MB, set for the job")
+    assert (first["memory_share"], first["has_share"], first["is_short"]) == (0.5, True, "")
+    assert (second["limit"], second["has_share"]) == ("no limit", False)
+    assert (third["limit"], third["has_share"]) == ("", False)
+    limit(1, 8_000_000, "cgroup")
+    assert data(viewer, job)["slots"][1]["limit"] == "of 8.00 MB, a share of its cgroup’s limit"
+    assert data(viewer, job)["memory_advice"] == ""
+
+
+def test_slots_close_to_their_limit_are_told_with_advice(viewer: Client, job: Job) -> None:
+    limit(0, 2_250_000, "setting")
+    limit(1, 5_600_000, "setting")
+    assert data(viewer, job)["memory_advice"] == ""  # Neither has more than nine tenths.
+    limit(1, 5_555_000, "cgroup")
+    shown = data(viewer, job)
+    assert shown["memory_advice"].startswith("Slot 1 holds more than 90% of the memory that it may")
+    assert [slot["is_short"] for slot in shown["slots"]] == ["", "close to its limit", ""]
+    limit(0, 2_000_000, "setting")
+    assert data(viewer, job)["memory_advice"].startswith("Slots 0, 1 hold more than 90%")
+    page = viewer.get(reverse("job-slots", args=[job.pk]))
+    assert "state.backend.type: rocksdb" in words(page)
+    Job.objects.update(status=JobStatus.FINISHED, ended_at=clock.now())
+    over = data(viewer, job)
+    assert over["memory_advice"] == ""
+    assert {slot["is_short"] for slot in over["slots"]} == {""}
+
+
 def test_slots_are_sorted_and_those_without_a_value_come_last(viewer: Client, job: Job) -> None:
     orders = {
         sort: [slot["key"] for slot in data(viewer, job, sort=sort)["slots"]]

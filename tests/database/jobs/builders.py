@@ -28,6 +28,7 @@ from weir.protocol.driver_messages import (
 from weir.protocol.events import AttemptStarted, JobChanged, WorkerStarted
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
+from weir.protocol.slot_memory import MemoryLimit
 
 ALWAYS_AT_ONCE = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0)
 
@@ -143,8 +144,10 @@ def attempt_started(number: int = 1, checkpoint: int | None = None) -> AttemptSt
     return AttemptStarted(0, AttemptNumber(number), restored)
 
 
-def worker_started(attempt: int = 1, slot: int = 0, pid: int = 4711) -> WorkerStarted:
-    return WorkerStarted(0, AttemptNumber(attempt), slot, pid)
+def worker_started(
+    attempt: int = 1, slot: int = 0, pid: int = 4711, limit: MemoryLimit | None = None
+) -> WorkerStarted:
+    return WorkerStarted(0, AttemptNumber(attempt), slot, pid, limit)
 
 
 def coming_up(attempt: int = 1) -> tuple[DriverEvent, ...]:

@@ -40,6 +40,7 @@ from weir.protocol.driver_messages import DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.events import CaughtUp, CheckpointsDiscarded, Notice, Recovered, SlotChanged
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
 from weir.protocol.messages import JobEnded, SubtaskMetrics
+from weir.protocol.slot_memory import MemoryLimit, MemorySource
 
 pytestmark = pytest.mark.django_db
 
@@ -208,6 +209,15 @@ def test_memory_is_the_worker_processs_and_outlives_it() -> None:
     apply(job, attempt_started(2), worker_started(2, 0))
     apply(job, replace(metrics("sink-0", 1, attempt=2), memory_bytes=1 << 33))
     assert memory_of(job) == {(1, 0): 7, (1, 1): None, (2, 0): 1 << 33}
+
+
+def test_a_worker_is_kept_with_the_limit_of_its_memory_and_its_origin() -> None:
+    job = running()
+    limit = MemoryLimit(400_000_000, MemorySource.SETTING)
+    apply(job, worker_started(1, 0, limit=limit), worker_started(1, 1))
+    columns = ("slot_index", "memory_limit_bytes", "memory_limit_source")
+    known = Worker.objects.filter(attempt__job=job).order_by("slot_index")
+    assert list(known.values_list(*columns)) == [(0, 400_000_000, "setting"), (1, None, "")]
 
 
 def test_new_attempt_begins_its_counters_afresh() -> None:

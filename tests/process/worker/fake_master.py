@@ -35,6 +35,7 @@ from weir.protocol.deployment import (
     WorkerReady,
 )
 from weir.protocol.messages import SubtaskChanged
+from weir.protocol.slot_memory import MemoryLimit
 from weir.protocol.wire import WireMessage
 
 REPOSITORY = Path(__file__).parents[3]
@@ -135,16 +136,26 @@ class FakeMaster:
         self.send(slot, SlotAccepted(JOB_ID, loaded, secrets))
         return slot
 
-    def order_worker(self, slot: ControlConnection, attempt: int, plan_slot: int = 0) -> None:
+    def order_worker(
+        self,
+        slot: ControlConnection,
+        attempt: int,
+        plan_slot: int = 0,
+        memory: MemoryLimit | None = None,
+    ) -> None:
         self.attempts.add(attempt)
         number = AttemptNumber(attempt)
         credentials = self.network.worker(number, plan_slot)
-        self.send(slot, StartWorker(number, plan_slot, credentials))
+        self.send(slot, StartWorker(number, plan_slot, credentials, memory))
 
     def start_worker(
-        self, slot: ControlConnection, attempt: int = 1, plan_slot: int = 0
+        self,
+        slot: ControlConnection,
+        attempt: int = 1,
+        plan_slot: int = 0,
+        memory: MemoryLimit | None = None,
     ) -> tuple[ControlConnection, WorkerReady]:
-        self.order_worker(slot, attempt, plan_slot)
+        self.order_worker(slot, attempt, plan_slot, memory)
         return self.expect(WorkerReady, attempt=attempt, slot_index=plan_slot)
 
     def deploy(
@@ -195,10 +206,12 @@ def supervisor(
     network: Network | None = None,
     output: int | None = None,
     warm: bool = False,
+    root: str = "/",
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A supervisor in a process of its own; ended and, with all it started, found gone after it.
 
     A warm one has the runtime when it begins, as a fork of the daemon, and forks its template.
+    ``root`` is where it looks for its cgroup.
     """
     before, after = (
         ("from weir.spark.python_daemon import load_runtime; load_runtime()", "")
@@ -207,9 +220,10 @@ def supervisor(
     )
     code = (
         f"{before}\n"
-        "import pickle, sys; from weir.spark.slot import run_slot\n"
+        "import pathlib, pickle, sys; from weir.spark.slot import run_slot\n"
         "credentials = pickle.load(sys.stdin.buffer)\n"
-        f"run_slot({slot_index}, '127.0.0.1', {master.port}, credentials, 7, worker={worker!r})\n"
+        f"run_slot({slot_index}, '127.0.0.1', {master.port}, credentials, 7, worker={worker!r},"
+        f" root=pathlib.Path({root!r}))\n"
         f"{after}"
     )
     process = subprocess.Popen(

@@ -23,6 +23,7 @@ from weir.protocol.elements import Watermark
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
 from weir.secrets import job_secrets
+from weir.worker.memory.holders import Holder
 from weir.worker.ports import (
     CommandArrived,
     ConnectionBroken,
@@ -68,6 +69,7 @@ class StandInWorker:
         clock: Clock,
         cpu_wait_ns: Callable[[], int],
         memory_bytes: Callable[[], int],
+        memory_limit_bytes: int | None,
         cpu_pressure_ns: Callable[[], int],
         sampled_calls: Callable[[], Any],
         aside: Callable[[Callable[[], None]], None],
@@ -121,6 +123,12 @@ class StandInWorker:
 
     def run_once(self) -> float | None:
         return None
+
+    def give_back(self) -> None:
+        self._tell({"gave_back": True})
+
+    def holders(self) -> list[Holder]:
+        return []
 
     def close(self) -> None:
         self._tell({"closed": True})

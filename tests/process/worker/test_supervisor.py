@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from weir.protocol.deployment import (
     WorkerReady,
 )
 from weir.protocol.messages import SubtaskChanged
+from weir.worker.memory.cgroup import find_cgroup
 from weir.worker.versions import installed_versions
 
 
@@ -60,7 +62,12 @@ def test_a_supervisor_says_who_and_what_it_is(master: FakeMaster) -> None:
     with supervisor(master, slot_index=3) as process:
         slot, registered = master.expect(SlotRegistered)
         assert slot.peer == SlotIdentity(3)
-        assert registered == SlotRegistered(3, 7, "127.0.0.1", process.pid, installed_versions())
+        cgroup = find_cgroup()
+        limited = None if cgroup is None else cgroup.memory()
+        assert (registered.memory is None) is (limited is None)
+        assert replace(registered, memory=None) == SlotRegistered(
+            3, 7, "127.0.0.1", process.pid, installed_versions()
+        )
         for _ in range(2):
             master.expect(SlotHeartbeat, slot_index=3)
 

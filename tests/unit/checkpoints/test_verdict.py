@@ -38,6 +38,7 @@ from tests.unit.checkpoints.verdict_cases import (
     times,
 )
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
+from weir.protocol.slot_memory import KILLED_FOR_MEMORY
 
 STACK = """  File "/srv/pipelines/orders.py", line 41, in enrich
     rates = requests.get(url)
@@ -560,6 +561,7 @@ def test_a_lost_slot_names_host_and_subtasks() -> None:
     ("ended", "advice"),
     [
         ("killed by signal 9", "memory ran out"),
+        (f"killed by signal 9, {KILLED_FOR_MEMORY}", "Give the container of the slots more memory"),
         ("killed by signal 11", "a crash in native code"),
         # Weir itself ends the children of a template that is gone.
         (
@@ -579,6 +581,14 @@ def test_a_killed_worker_process_names_its_slot_and_what_such_a_kill_means(
     assert judgement.headline == f"The job failed while the checkpoint was under way: {first}."
     assert judgement.culprits == ("source-1", "enrich-1", "hourly-1", "sink-1")
     assert advice in judgement.advice[0]
+
+
+def test_a_worker_above_its_limit_of_memory_is_told_in_its_own_words() -> None:
+    over = "the worker process of slot 1 holds 450.0 MB of memory, more than its limit of 400.0 MB"
+    cause = f"hourly-1 failed\n{over} (x). The largest states in memory: 'seen' of hourly-1."
+    judgement = aborted(FailureReason.JOB_FAILOVER, attempt_cause=cause)
+    assert f"hourly-1: {over}" in judgement.headline
+    assert judgement.culprits == ("hourly-1",)
 
 
 def test_a_victim_of_another_checkpoint_s_failure_leads_to_that_one() -> None:

@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "state.backend.rocksdb.memory.managed": (True, "hashmap or rocksdb"),
     "state.savepoints.dir": ("/s", "weir savepoint and weir stop"),
     "table.exec.mini-batch.enabled": (True, "no Table API"),
-    "taskmanager.memory.process.size": ("2g", r"spark\.executor\.memory"),
+    "taskmanager.memory.flink.size": ("2g", r"taskmanager\.memory\.process\.size limits"),
     "taskmanager.numberOfTaskSlots": (4, r"spark\.executor\.cores"),
     "yarn.application.queue": ("default", "the cluster is Spark's"),
 }

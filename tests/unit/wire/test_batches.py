@@ -25,7 +25,7 @@ from weir.protocol.driver_messages import (
     EventBatch,
     NumberedCommand,
 )
-from weir.protocol.events import Notice
+from weir.protocol.events import Notice, WorkerStarted
 from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
 from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, SubtaskStatus
 from weir.protocol.messages import (
@@ -41,6 +41,7 @@ from weir.protocol.messages import (
     Switch,
     Tick,
 )
+from weir.protocol.slot_memory import MemoryLimit, MemorySource
 from weir.wire import batches
 from weir.wire.batches import COMMAND_CLASSES, EVENT_CLASSES, VERSION_MAX, VERSION_MIN
 
@@ -104,6 +105,9 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
             assert (one.pop("switched"), one.pop("switched_ms")) == (None, None)
         sizes = [gate.pop("in_flight") for one in metrics for gate in one["gates"]]
         assert sizes == [[]] * len(sizes) != []
+    if version >= 9:
+        (started,) = (e for e in written["events"] if e["type"] == "WorkerStarted")
+        assert started.pop("memory_limit") is None
     assert written == json.loads(recorded("events"))
 
 
@@ -124,7 +128,7 @@ def test_commands_of_the_version_before_are_read_and_written_as_then(version: in
 
 
 def test_the_lower_of_both_highest_versions_is_written() -> None:
-    assert [batches.agreed(theirs) for theirs in (0, 1, 7, 8, 99)] == [None, 1, 7, 8, 8]
+    assert [batches.agreed(theirs) for theirs in (0, 1, 8, 9, 99)] == [None, 1, 8, 9, 9]
 
 
 def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
@@ -193,6 +197,16 @@ def test_a_control_plane_of_a_version_before_is_not_told_of_later_counters(
     assert [name for name in later if f'"{name}"'.encode() in written] == list(known)
     read = batches.decode_batch(written, version).events
     assert read == (replace(bare, **{name: later[name] for name in known}),)
+
+
+def test_a_control_plane_of_the_version_before_is_not_told_of_limits() -> None:
+    limit = MemoryLimit(400_000_000, MemorySource.CGROUP)
+    started = WorkerStarted(1, AttemptNumber(1), 0, 77, limit)
+    event = batches.encode_event(started)
+    written = batches.encode_batch(1, [event])
+    assert batches.decode_batch(written).events == (started,)
+    before = batches.encode_batch(1, [event], version=8)
+    assert batches.decode_batch(before, 8).events == (replace(started, memory_limit=None),)
 
 
 def test_a_control_plane_of_the_version_before_is_told_neither_loads_nor_writing() -> None:

@@ -6,14 +6,18 @@ which belongs to the snapshot thread.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Protocol, Self
 
+from weir.common.sizes import object_bytes
 from weir.common.typeinfo import TypeInformation
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
 from weir.state.shared import ChangeLog
+
+_SAMPLE = 2  # Of each key group.
 
 
 class Entries(Protocol):
@@ -24,6 +28,32 @@ class Entries(Protocol):
 
     def __setitem__(self, slot: SlotKey, value: Any, /) -> None:
         """Set a value that is logged already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The entries of a state that are in memory, and about their bytes."""
+
+    entries: int
+    bytes: int
+
+    @classmethod
+    def of_tables(cls, tables: Iterable[Mapping[Any, Any]]) -> Self:
+        """The entries of dictionaries, sized from a sample of each; they may change meanwhile."""
+        entries = size = 0
+        for table in tables:
+            # Copied in one step: the loop may change the table beside it.
+            sample = list(islice(table.items(), _SAMPLE))
+            if sample:
+                each = sum(object_bytes(entry) for entry in sample) // len(sample)
+                entries, size = entries + len(table), size + len(table) * each
+        return cls(entries, size)
+
+    @classmethod
+    def sum(cls, parts: Iterable["Held"]) -> Self:
+        """The sum of several."""
+        known = list(parts)
+        return cls(sum(part.entries for part in known), sum(part.bytes for part in known))
 
 
 class StateTable(Protocol):
@@ -75,6 +105,9 @@ class StateTable(Protocol):
 
     def undo(self) -> None:
         """Put back every value that has changed since the log was cleared."""
+
+    def held(self) -> Held:
+        """The values in memory. From any thread."""
 
 
 class FrozenEntries(Protocol):
@@ -178,6 +211,13 @@ class StateTables(Protocol):
     def tidy(self) -> None:
         """Do a slice of work in the background; between two slices of records, none of whose
         values is in use.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+
+    def give_back(self) -> None:
+        """Move to disk what can be; between two slices of records, none of whose values is in use.
 
         Raises:
             StorageError: The local disk failed.

@@ -6,6 +6,7 @@ from weir.config import StateBackendKind, StateConfig
 from weir.errors import ConfigError
 from weir.ids import KeyGroupRange
 from weir.state.backends.base import StateTables
+from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.heap import HeapTables
 
 
@@ -24,8 +25,13 @@ def checked(config: StateConfig) -> StateConfig:
     return config
 
 
-def open_tables(config: StateConfig, key_groups: KeyGroupRange) -> StateTables:
+def open_tables(
+    config: StateConfig, key_groups: KeyGroupRange, budget: MemoryBudget | None = None
+) -> StateTables:
     """New tables of one operator subtask.
+
+    Args:
+        budget: The memory that it shares with others of its process; None: its own, unlimited.
 
     Raises:
         ConfigError: The backend is not installed, or its directory cannot be used.
@@ -34,4 +40,6 @@ def open_tables(config: StateConfig, key_groups: KeyGroupRange) -> StateTables:
         return HeapTables(len(key_groups))
     from weir.state.backends.rocksdb import RocksTables
 
-    return RocksTables(key_groups, config.directory, is_incremental=config.incremental)
+    return RocksTables(
+        key_groups, config.directory, is_incremental=config.incremental, budget=budget
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 from weir.common.typeinfo import TypeInformation
 from weir.ids import CheckpointId, StateHandle
-from weir.state.backends.base import FrozenView, StateTable
+from weir.state.backends.base import FrozenView, Held, StateTable
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
@@ -59,6 +59,10 @@ class HeapTable(SharedTables[SlotKey]):
     def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
         """The values of a group."""
         return iter(list(self.tables[group].items()))
+
+    def held(self) -> Held:
+        """All values."""
+        return Held.of_tables(self.tables)
 
     def slots(self, group: int) -> Iterator[SlotKey]:
         """The slots of a group, copied: a dictionary that changes cannot be iterated."""
@@ -120,6 +124,9 @@ class HeapTables:
 
     def tidy(self) -> None:
         """There is nothing to do."""
+
+    def give_back(self) -> None:
+        """There is nothing to give back."""
 
     def close(self) -> None:
         """There is nothing to release."""

@@ -39,7 +39,8 @@ from weir.common.typeinfo import TypeInformation
 from weir.errors import StorageError
 from weir.graph.key_groups import TAG_INT, TAG_NONE, TAG_STR, decode_key, encode_key
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
-from weir.state.backends.base import Entries, FrozenView, StateTable
+from weir.state.backends.base import Entries, FrozenView, Held, StateTable
+from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.changed_keys import merged
 from weir.state.backends.local_directory import LocalDirectory
 from weir.state.backends.progress import Progress, Since
@@ -52,8 +53,7 @@ from weir.state.shared import ChangeLog
 PIECE_VALUES: Final = 4_096  # Of a file: some 5 ms.
 PIECE_BYTES: Final = 1 << 20
 FRESH_MAX: Final = 16_384  # Values in memory before they are sealed; fewer if they are large.
-FRESH_BYTES: Final = 16 << 20
-_FIRST_VALUES = 1_024  # As long as the size of a value is not known.
+PIECE_VALUES_LARGE: Final = 64  # The least values of a file, if the budget of memory has them.
 _GROUP_BYTES = 2
 _UNKNOWN: Final = object()
 _OLDER: Final = object()  # In a log of changes: the value was not fresh.
@@ -100,6 +100,7 @@ class RocksTable:
         self.increments: list[_Values] = []  # Sealed and not wholly written, oldest first.
         self.family_name, self.family = family
         self.number = int(self.family_name)
+        self.weight = store.weight_min  # Of a value, in bytes: that of the last ones written.
         self.tables: Sequence[Entries] = [_Group(self, i) for i in range(len(self.fresh))]
         self.views: tuple[ChangeLog[SlotKey], ...] = ()  # The log of changes, if there is one.
         self._store = store
@@ -142,7 +143,7 @@ class RocksTable:
     def set(self, group: int, slot: SlotKey, value: Any) -> None:
         """Set a value that is logged already; None removes it."""
         self.fresh[group][slot] = value
-        self._store.written += 1
+        self._store.written += self.weight
 
     def log(self, group: int, slot: SlotKey) -> None:
         """Log a value that is about to change."""
@@ -153,7 +154,7 @@ class RocksTable:
         values_of_group = self.fresh[group]
         before = len(values_of_group)
         values_of_group.update(zip(slots, values, strict=True))
-        self._store.written += len(values_of_group) - before
+        self._store.written += (len(values_of_group) - before) * self.weight
         self._store.make_room()
 
     def unload(self, group: int, slots: Iterable[SlotKey]) -> None:
@@ -195,6 +196,12 @@ class RocksTable:
                     else:
                         self.set(group, slot, value)
             log.clear()
+
+    def held(self) -> Held:
+        """The values that are not yet written."""
+        return Held.of_tables(
+            values for of_state in (*self.increments, self.fresh) for values in of_state
+        )
 
     def sealed(self, group: int, slot: SlotKey) -> tuple[Any, bool]:
         """The value as it is sealed or written, and whether an increment shares it."""
@@ -343,38 +350,54 @@ class RocksTables:
     """The tables of one operator subtask."""
 
     def __init__(
-        self, key_groups: KeyGroupRange, directory: str | None, *, is_incremental: bool = True
+        self,
+        key_groups: KeyGroupRange,
+        directory: str | None,
+        *,
+        is_incremental: bool = True,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """An empty database.
+
+        Args:
+            budget: The memory that it shares with others of its process; None: its own, unlimited.
 
         Raises:
             ConfigError: The directory cannot be used.
         """
         self.groups = len(key_groups)
-        self.written = 0  # Changes since fresh values were last counted.
+        self.written = 0  # Bytes of changes since fresh values were last counted, by their weight.
         self._first = key_groups.first
+        self._budget = budget or MemoryBudget()
         self._directory = LocalDirectory(directory)
-        self._options = database_options()
-        options = database_options()
+        self._options = database_options(self._budget)
+        options = database_options(self._budget)
         options.create_if_missing(True)
         self._database = rocksdict.Rdict(str(self._directory.path / "db"), options=options)
+        self._budget.join()
         self._tables: list[RocksTable] = []
+        self._unweighed: list[RocksTable] = []  # Those of whose values none was measured yet.
         self._numbers = count()
         self._lock = threading.Lock()  # Of writing.
         self._sealed: deque[_Increment] = deque()
         self._is_incremental = is_incremental
         self._progress = Progress(self._directory.path)
-        self._fresh_max = min(FRESH_MAX, _FIRST_VALUES)
-        self._piece_max = min(PIECE_VALUES, _FIRST_VALUES)
 
     # Tables.
+
+    @property
+    def weight_min(self) -> int:
+        """The least weight of a value, in bytes: an object takes more than its bytes."""
+        return -(-self._budget.fresh_bytes // FRESH_MAX)
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table."""
         family_name = f"{next(self._numbers)}"
-        family = self._database.create_column_family(family_name, database_options())
+        options = database_options(self._budget)
+        family = self._database.create_column_family(family_name, options)
         made = RocksTable(self, (family_name, family), name, kind, type_info)
         self._tables.append(made)
+        self._unweighed.append(made)
         return made
 
     def evolved(
@@ -388,6 +411,8 @@ class RocksTables:
                 own = pickle.loads(pickle.dumps(value))  # An increment may share it.
                 made.load(group, [slot], [own if convert is None else convert(own)])
         self._tables.remove(table)
+        if table in self._unweighed:
+            self._unweighed.remove(table)
         while self._sealed:  # No increment is to be written into a family that is gone.
             self._write_piece()
         self._database.drop_column_family(table.family_name)
@@ -461,7 +486,9 @@ class RocksTables:
 
     def tidy(self) -> None:
         """Seal what was changed, if it is much, and write a piece of what is sealed."""
-        if self.written >= self._fresh_max:
+        if self._unweighed:
+            self._weigh()
+        if self.written >= self._budget.fresh_bytes:
             self._seal_if_many()
         if self._sealed:
             self._write_piece()
@@ -470,10 +497,22 @@ class RocksTables:
 
     def make_room(self) -> None:
         """Write all values, if they are many; while no record is being processed."""
-        if self.written >= self._fresh_max:
+        if self._unweighed:
+            self._weigh()
+        if self.written >= self._budget.fresh_bytes:
             self._seal_if_many()
             while self._sealed:
                 self._write_piece()
+
+    def give_back(self) -> None:
+        """Write all values; between two slices of records, none of whose values is in use.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        self._seal(None)
+        while self._sealed:
+            self._write_piece()
 
     def write_up_to(self, view: _View) -> None:
         """Write increments until the view's own is written.
@@ -494,10 +533,27 @@ class RocksTables:
             self._tables.clear()
             self._database.close()
             self._directory.close()
+            self._budget.leave()
+
+    def _weigh(self) -> None:
+        """Measure a value of each table that has got its first ones."""
+        for table in list(self._unweighed):
+            fresh = (value for values in table.fresh for value in values.values())
+            value = next((value for value in fresh if value is not None), None)
+            if value is not None:
+                size = len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+                table.weight = max(self.weight_min, size)
+                self._unweighed.remove(table)
+                self._count()
+
+    def _count(self) -> None:
+        self.written = sum(
+            len(values) * table.weight for table in self._tables for values in table.fresh
+        )
 
     def _seal_if_many(self) -> None:
-        self.written = sum(len(values) for table in self._tables for values in table.fresh)
-        if self.written >= self._fresh_max:
+        self._count()
+        if self.written >= self._budget.fresh_bytes:
             self._seal(None)
 
     def _seal(self, view: _View | None) -> None:
@@ -540,9 +596,15 @@ class RocksTables:
             for table, _ in increment.parts:
                 table.increments.pop(0)
 
+    def _piece_max(self, table: RocksTable) -> int:
+        """The values of a table in a file."""
+        least = min(PIECE_VALUES_LARGE, max(1, self._budget.fresh_bytes // table.weight))
+        return min(PIECE_VALUES, max(least, PIECE_BYTES // table.weight))
+
     def _pieces(self, increment: _Increment) -> Iterator[None]:
         """Write the increment, a piece with each step."""
         for table, values in increment.parts:
+            piece_max = self._piece_max(table)
             piece: list[tuple[bytes, Any]] = []
             for group, changed in enumerate(values):
                 prefix = self.prefix(group)
@@ -550,12 +612,12 @@ class RocksTables:
                 keyed.sort(key=_first)
                 start = 0
                 while start < len(keyed):
-                    end = start + self._piece_max - len(piece)
+                    end = start + piece_max - len(piece)
                     piece += keyed[start:end]
                     start = end
-                    if len(piece) >= self._piece_max:
+                    if len(piece) >= piece_max:
                         self._ingest(table, piece)
-                        piece = []
+                        piece, piece_max = [], self._piece_max(table)
                         yield
             if piece:
                 self._ingest(table, piece)
@@ -566,9 +628,8 @@ class RocksTables:
         bytes_written = self.guarded(lambda: _write_file(path, piece, self._options))
         self.guarded(lambda: table.family.ingest_external_file([str(path)], _MOVE))
         self.guarded(lambda: self._progress.changed(table.number, [key for key, _ in piece]))
-        per_value = max(1, bytes_written // len(piece))
-        self._fresh_max = min(FRESH_MAX, max(64, FRESH_BYTES // per_value))
-        self._piece_max = min(PIECE_VALUES, max(64, PIECE_BYTES // per_value))
+        if bytes_written:
+            table.weight = max(self.weight_min, bytes_written // len(piece))
 
     def guarded(self, call: Callable[[], Any]) -> Any:
         """The result of a call that works with the local disk.

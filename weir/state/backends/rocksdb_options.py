@@ -1,16 +1,17 @@
 """The settings of RocksDB, and the cache of blocks that all databases of a process share."""
 
-from typing import Any, Final
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import rocksdict
 
-CACHE_BYTES: Final = 32 << 20  # Of blocks, for all databases of a process.
+from weir.state.backends.budget import MemoryBudget
 
 
-def database_options() -> Any:
+def database_options(budget: MemoryBudget) -> Any:
     """The settings of a database, a table or a file."""
     blocks = rocksdict.BlockBasedOptions()
-    blocks.set_block_cache(_cache())
+    blocks.set_block_cache(block_cache(budget))
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
     blocks.set_bloom_filter(10, False)
@@ -27,14 +28,14 @@ def database_options() -> Any:
     return options
 
 
-_caches: list[Any] = []
+_caches: WeakKeyDictionary[MemoryBudget, Any] = WeakKeyDictionary()
 
 
-def _cache() -> Any:
-    """The cache of blocks of this process."""
-    if not _caches:
-        _caches.append(rocksdict.Cache(CACHE_BYTES))
-    return _caches[0]
+def block_cache(budget: MemoryBudget) -> Any:
+    """The cache of blocks of all databases with this budget."""
+    if budget not in _caches:
+        _caches[budget] = rocksdict.Cache(budget.cache_bytes)
+    return _caches[budget]
 
 
 def move_options() -> Any:

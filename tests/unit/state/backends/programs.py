@@ -10,7 +10,7 @@ from weir.common.typeinfo import Types
 from weir.config import StateConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId, KeyGroupRange, OperatorId, SubtaskId
 from weir.protocol.deployment import RestoredHandle
-from weir.state.backends import rocksdb
+from weir.state.backends import budget
 from weir.state.backends.choice import open_tables
 from weir.state.descriptors import ValueStateDescriptor
 from weir.state.store import OperatorStateStore
@@ -36,7 +36,7 @@ def text_of(key: int) -> str:
 
 def main(backend: str, directory: str) -> None:
     """Fill a state, and take a snapshot of it."""
-    rocksdb.FRESH_BYTES = 4 << 20  # type: ignore[misc]
+    budget.FRESH_BYTES = 4 << 20  # type: ignore[misc]
     config = StateConfig(backend=backend, directory=directory)  # type: ignore[arg-type]
     store = OperatorStateStore(
         GROUPS, 32, keyed=True, read=lambda handle: b"", tables=open_tables(config, GROUPS)
