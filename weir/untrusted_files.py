@@ -16,6 +16,7 @@ Source: open(2), path_resolution(7).
 """
 
 import errno
+import io
 import os
 import stat
 import time
@@ -127,13 +128,13 @@ def read(
     if offset is not None:
         file.seek(offset)
     deadline = time.monotonic() + deadline_s
-    pieces = []
+    data = io.BytesIO()  # Whose value is no copy: state files take much memory.
     while length > 0 and (piece := file.read(min(length, PIECE_BYTES))):
-        pieces.append(piece)
+        data.write(piece)
         length -= len(piece)
         if length > 0 and time.monotonic() > deadline:
             raise TimeoutError(errno.ETIMEDOUT, f"reading took longer than {deadline_s:g} s")
-    return b"".join(pieces)
+    return data.getvalue()
 
 
 def read_whole(

@@ -22,8 +22,8 @@ CPU_WAIT_NOTED = 0.25  # As in the graph.
 MEMORY_NOTED = 0.9  # Of a limit.
 SHORT_NAMED = 5  # Of the slots that are short of memory; the others are counted.
 _LIMITED_BY = {
-    MemorySource.SETTING: "set for the job",
-    MemorySource.CGROUP: "a share of its cgroup’s limit",
+    MemorySource.SETTING: "setting",
+    MemorySource.CGROUP: "cgroup",
 }
 
 
@@ -69,7 +69,7 @@ def memory_advice(slots: Sequence[Slot], *, is_over: bool) -> str:
     one = len(short) == 1
     return (
         f"{'Slot' if one else 'Slots'} {listed(names, SHORT_NAMED)} "
-        f"{'holds' if one else 'hold'} more than {MEMORY_NOTED:.0%} of the memory that "
+        f"{'holds' if one else 'hold'} more than {_percent(MEMORY_NOTED)} of the memory that "
         f"{'it' if one else 'each'} may. Above the limit a worker process ends and the job fails "
         "over. Keep state on local disk (state.backend.type: rocksdb), let it expire (a "
         "time-to-live), spread it over more slots, or raise taskmanager.memory.process.size."
@@ -176,7 +176,7 @@ def _limit(worker: Worker | None) -> str:
     if worker.memory_limit_bytes is None:
         return "no limit"
     origin = _LIMITED_BY[MemorySource(worker.memory_limit_source)]
-    return f"of {size(worker.memory_limit_bytes)}, {origin}"
+    return f"of {size(worker.memory_limit_bytes)} ({origin})"
 
 
 def _running(load: SlotLoad, *, is_over: bool) -> str:

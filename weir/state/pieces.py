@@ -11,25 +11,28 @@ from weir.state.backends.base import FrozenEntries
 
 PIECE_OBJECTS = 8_192  # Converted in one go: about 1 ms of the interpreter lock.
 PIECE_BYTES = 1 << 20  # Fewer objects, where they are larger than an eighth of a kilobyte.
+FIRST_OBJECTS = 8  # As long as their size is not known.
+GROWTH = 16  # Of a piece over the one before: larger objects may follow.
 
 
 @dataclass(slots=True)
 class PieceSize:
     """The objects to convert in one go, by the bytes of those before."""
 
-    objects: int = PIECE_OBJECTS // 8  # At first.
+    objects: int = FIRST_OBJECTS
     weight: int = 1  # The objects of the last piece.
 
     def measured(self, bytes_converted: int) -> None:
         """The last piece had this size."""
         per_object = max(1, bytes_converted // max(1, self.weight))
-        self.objects = min(PIECE_OBJECTS, max(64, PIECE_BYTES // per_object))
+        most = min(PIECE_OBJECTS, GROWTH * self.objects)
+        self.objects = max(1, min(most, PIECE_BYTES // per_object))
 
 
 def keys_of(tables: FrozenEntries, groups: range | None = None) -> Iterator[list[Any]]:
     """The keys of frozen entries, some at a time; None: of all groups."""
     for group in tables.groups if groups is None else groups:
-        for slots, _ in tables.pieces(group, PIECE_OBJECTS // 8):
+        for slots, _ in tables.pieces(group, FIRST_OBJECTS):
             yield slots
 
 
@@ -53,7 +56,7 @@ def rows_of(
     values: list[Any] = []
     weight = 0
     for index in tables.groups if groups is None else groups:
-        for piece, piece_values in tables.pieces(index, size.objects // 8, last=last):
+        for piece, piece_values in tables.pieces(index, max(1, size.objects // 8), last=last):
             numbers.append(first + index)
             counts.append(len(piece))
             keys += piece

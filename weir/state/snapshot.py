@@ -53,7 +53,7 @@ from weir.state.codec import (
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.state.expiry import live, live_rows
-from weir.state.pieces import PIECE_OBJECTS, PieceSize, keys_of, rows_of
+from weir.state.pieces import FIRST_OBJECTS, PIECE_OBJECTS, PieceSize, keys_of, rows_of
 from weir.state.state_files import Content, write_files
 from weir.state.timers import FrozenTimers, KeyedTimers
 from weir.storage.writer import StoredSnapshotWriter
@@ -367,7 +367,7 @@ def _changes(
     """The changes in all other key groups; the value of a key that was removed is null."""
     key_kind = None
     if not canonical:
-        first_keys = (slots for _, slots, _ in changes.pieces(without, lambda: PIECE_OBJECTS // 8))
+        first_keys = (slots for _, slots, _ in changes.pieces(without, lambda: FIRST_OBJECTS))
         key_kind = stored_key_type(islice(first_keys, 1))
     schema = _schema_of(frozen, state, key_kind, _CHANGES_SINCE)
 

@@ -132,6 +132,7 @@ class OperatorStateStore:
                     self._list(piece.handle.name, mode).restore(data, piece.share)
                 case kind, mode:
                     raise CorruptStateError(f"there is no state of kind {kind} and mode {mode}")
+            del data  # Before the next is read.
         if restored_id is not None and keyed:
             self._go_on_from(restored_id, [piece.handle for piece, _ in parts])
 

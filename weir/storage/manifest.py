@@ -10,6 +10,7 @@ before any of the body is used. A reader refuses a version newer than its own, b
 *tombstone* under the same name says that the checkpoint was given up and will never complete.
 """
 
+import io
 import json
 import re
 from dataclasses import dataclass, field
@@ -335,14 +336,14 @@ def _read(store: CheckpointStore, path: str, size: int) -> bytes:
     """A file that should have this size: in ranges if it is large, which storages may require."""
     if size <= _VERIFY_PIECE_BYTES:
         return store.read(path)
-    pieces: list[bytes] = []
-    at = 0
-    while at <= size and (piece := store.read_range(path, at, _VERIFY_PIECE_BYTES)):
-        pieces.append(piece)
-        at += len(piece)
-    if not pieces and not store.exists(path):
+    data = io.BytesIO()  # Whose value is no copy.
+    while data.tell() <= size and (
+        piece := store.read_range(path, data.tell(), _VERIFY_PIECE_BYTES)
+    ):
+        data.write(piece)
+    if not data.tell() and not store.exists(path):
         raise PathNotFoundError(f"the checkpoint storage has no file {path}")
-    return b"".join(pieces)
+    return data.getvalue()
 
 
 def _measured(store: CheckpointStore, path: str) -> tuple[int, str]:

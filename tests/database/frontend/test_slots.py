@@ -71,12 +71,12 @@ def test_a_slot_shows_its_limit_of_memory_and_where_that_comes_from(
 ) -> None:
     limit(0, 4_000_000, "setting")
     first, second, third = data(viewer, job)["slots"]
-    assert (first["memory"], first["limit"]) == ("2.00 MB", "of 4.00 MB, set for the job")
+    assert (first["memory"], first["limit"]) == ("2.00 MB", "of 4.00 MB (setting)")
     assert (first["memory_share"], first["has_share"], first["is_short"]) == (0.5, True, "")
     assert (second["limit"], second["has_share"]) == ("no limit", False)
     assert (third["limit"], third["has_share"]) == ("", False)
     limit(1, 8_000_000, "cgroup")
-    assert data(viewer, job)["slots"][1]["limit"] == "of 8.00 MB, a share of its cgroup’s limit"
+    assert data(viewer, job)["slots"][1]["limit"] == "of 8.00 MB (cgroup)"
     assert data(viewer, job)["memory_advice"] == ""
 
 
@@ -86,10 +86,10 @@ def test_slots_close_to_their_limit_are_told_with_advice(viewer: Client, job: Jo
     assert data(viewer, job)["memory_advice"] == ""  # Neither has more than nine tenths.
     limit(1, 5_555_000, "cgroup")
     shown = data(viewer, job)
-    assert shown["memory_advice"].startswith("Slot 1 holds more than 90% of the memory that it may")
+    assert shown["memory_advice"].startswith("Slot 1 holds more than 90\u00a0% of the memory")
     assert [slot["is_short"] for slot in shown["slots"]] == ["", "close to its limit", ""]
     limit(0, 2_000_000, "setting")
-    assert data(viewer, job)["memory_advice"].startswith("Slots 0, 1 hold more than 90%")
+    assert data(viewer, job)["memory_advice"].startswith("Slots 0, 1 hold more than 90\u00a0%")
     page = viewer.get(reverse("job-slots", args=[job.pk]))
     assert "state.backend.type: rocksdb" in words(page)
     Job.objects.update(status=JobStatus.FINISHED, ended_at=clock.now())
