@@ -152,7 +152,7 @@ def slot_row(
         "memory_label": f"Memory of slot {slot.index:,}",
         "memory_share": round(_bounded(share or 0.0), 3),
         "has_share": share is not None,
-        "is_short": "close to its limit" if is_short else "",
+        "is_short": "nearly full" if is_short else "",
         "busy": _percent(None if is_over else load.busy),
         "busy_share": 0.0 if is_over or load.busy is None else round(_bounded(load.busy), 3),
         "cpu_wait": _percent(None if is_over else load.cpu_wait),

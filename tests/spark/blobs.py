@@ -16,6 +16,7 @@ from weir.graph.key_groups import key_group
 BLOB_BYTES = 100_000
 PADDING = "padding"
 MAX_PARALLELISM = 128
+HUGE_BYTES = 600_000_000
 
 
 @cache
@@ -71,3 +72,15 @@ class Blobs(KeyedProcessFunction):
             self._blob.update(blob(key))
         elif what == "compare":
             yield key, self._blob.value() == blob(key), os.getpid()
+
+
+class Huge(KeyedProcessFunction):
+    """Keeps one value that is larger than the memory of its slot."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        described = ValueStateDescriptor("huge", Types.PRIMITIVE_ARRAY(Types.BYTE()))
+        self._huge = runtime_context.get_state(described)
+
+    def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+        self._huge.update(b"x" * HUGE_BYTES)  # Zeros would take no memory until they are read.
+        yield value

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from tests.spark.blobs import BLOB_BYTES, MAX_PARALLELISM, Blobs, Compared, Written, key_of
-from tests.spark.harness import Listening, collect, environment
+from tests.spark.blobs import BLOB_BYTES, MAX_PARALLELISM, Blobs, Compared, Huge, Written, key_of
+from tests.spark.harness import Listening, Recorder, collect, environment
 from tests.spark.hurried import HurriedSource
 from weir.common import WatermarkStrategy
 from weir.datastream.connectors import DataGeneratorSource
-from weir.protocol.events import CheckpointSettled, Recovered, WorkerStarted
+from weir.errors import JobFailedError
+from weir.protocol.events import CheckpointSettled, JobChanged, Recovered, WorkerStarted
 from weir.protocol.slot_memory import MemoryLimit, MemorySource
 
 STATE_BYTES = 2_000_000_000
@@ -105,3 +106,30 @@ def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
 
     assert watcher.limits == [MemoryLimit(LIMIT_BYTES, MemorySource.SETTING)] * 2
     assert all(100_000_000 < peak < LIMIT_BYTES for peak in watcher.peaks.values()), watcher.peaks
+
+
+@pytest.mark.parametrize("is_one_value", [False, True], ids=["many", "one"])
+def test_state_above_the_limit_ends_with_its_name_and_the_restart_strategy_applies(
+    local: SparkContext, tmp_path: Path, is_one_value: bool
+) -> None:
+    """In memory: as many values as there come, or one that is larger than the limit."""
+    settings = {
+        "taskmanager.memory.process.size": "300 mb",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "1",
+        "restart-strategy.fixed-delay.delay": "0 ms",
+    }
+    env = environment(tmp_path / "checkpoints", 60_000, parallelism=1, settings=settings)
+    source = DataGeneratorSource(abs if is_one_value else Written(KEYS), KEYS, 2_000.0)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "written")
+    keyed = stream.key_by(abs) if is_one_value else stream.key_by(key_of)
+    recorder = Recorder()
+    with Listening(recorder), pytest.raises(JobFailedError) as failed:
+        collect(keyed.process(Huge() if is_one_value else Blobs()).uid("blobs"), "too much")
+    assert len(recorder.events_of(WorkerStarted)) == 2
+    causes = [event.cause for event in recorder.events_of(JobChanged) if event.cause]
+    assert len(causes) == 3  # Of each attempt, and of the job.
+    for cause in (*causes, str(failed.value)):
+        assert "of memory, more than its limit of 314.6 MB (taskmanager.memory" in cause
+        assert f"{'huge' if is_one_value else 'blob'}' of blobs-0" in cause
+        assert "state.backend.type: rocksdb" in cause

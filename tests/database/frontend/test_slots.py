@@ -87,7 +87,7 @@ def test_slots_close_to_their_limit_are_told_with_advice(viewer: Client, job: Jo
     limit(1, 5_555_000, "cgroup")
     shown = data(viewer, job)
     assert shown["memory_advice"].startswith("Slot 1 holds more than 90\u00a0% of the memory")
-    assert [slot["is_short"] for slot in shown["slots"]] == ["", "close to its limit", ""]
+    assert [slot["is_short"] for slot in shown["slots"]] == ["", "nearly full", ""]
     limit(0, 2_000_000, "setting")
     assert data(viewer, job)["memory_advice"].startswith("Slots 0, 1 hold more than 90\u00a0%")
     page = viewer.get(reverse("job-slots", args=[job.pk]))

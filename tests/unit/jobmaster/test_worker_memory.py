@@ -3,10 +3,11 @@
 from typing import Any
 
 from tests.unit.jobmaster.job_harness import VERSIONS, JobHarness
-from weir.config import SLOT_MEMORY_BYTES_MIN
+from weir.config import SLOT_MEMORY_BYTES_MIN, RestartConfig, RestartStrategyKind
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import SlotRegistered, StartWorker, WorkerExited
 from weir.protocol.events import JobChanged, WorkerStarted
+from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.slot_memory import CgroupMemory, MemoryLimit, MemorySource
 
 GB = 1_000_000_000
@@ -54,3 +55,24 @@ def test_a_kill_by_the_kernel_is_told_from_one_by_hand() -> None:
         "the worker process of slot 0 (pid 100) ended: killed by signal 9, by the kernel, for the "
         "memory of its cgroup ran out\nbye",
     ]
+
+
+def test_a_value_larger_than_the_limit_ends_the_job_after_a_minute_of_tries() -> None:
+    """Each try says why; the last one also that no restart helps, and what does."""
+    details = {"place": "the memory of slot 0", "remedy": "raise the limit"}
+    restart = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=100, delay_ms=31_000)
+    job = JobHarness(slot_memory_bytes=GB, restart=restart)
+    job.running()
+    for attempt in (1, 2, 3):
+        assert (job.attempt, job.status) == (attempt, JobStatus.RUNNING)
+        job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="too much", **details)
+        if attempt < 3:
+            for _ in range(31):
+                job.alive()
+                job.wait(1_000)
+            job.restarted()
+    assert job.status is JobStatus.FAILED
+    assert job.master.cause == (
+        "the memory of slot 0: 3 times in 62 s, without a completed checkpoint between. No restart "
+        "helps; raise the limit\nsink-0 failed\ntoo much"
+    )

@@ -111,7 +111,8 @@ def test_a_process_that_cannot_names_what_it_holds_and_ends(
     slot = Slot(LIMIT + 1, LIMIT + 50_000_000)
     slot.known = [
         Holder(TOTALS, TOTALS, "seen", Held(1_200, 310_000_000)),
-        Holder(FIRST, FIRST, "offsets", Held(1, 90)),
+        Holder(FIRST, FIRST, "offsets", Held(1, LIMIT // 20)),
+        Holder(FIRST, FIRST, "small", Held(9_999, LIMIT // 20 - 1)),
     ]
     with pytest.raises(Ended):
         slot.watch().look()
@@ -121,8 +122,8 @@ def test_a_process_that_cannot_names_what_it_holds_and_ends(
     assert failed.cause.startswith(
         "the worker process of slot 3 holds 450.0 MB of memory, more than its limit of 400.0 MB "
         "(taskmanager.memory.process.size). The largest states in memory: 'seen' of totals-3, "
-        "1,200 entries, about 310.0 MB; 'offsets' of source-3, 1 entry, about 90 B. Keep state on "
-        "local disk (state.backend.type: rocksdb)"
+        "1,200 entries, about 310.0 MB; 'offsets' of source-3, 1 entry, about 20.0 MB. Keep state "
+        "on local disk (state.backend.type: rocksdb)"
     )
     assert failed.details["place"] == "the memory of slot 3"
     assert "restarts_help" not in failed.details
@@ -132,14 +133,15 @@ def test_a_process_that_cannot_names_what_it_holds_and_ends(
 def test_the_limit_of_a_cgroup_says_how_to_set_another(capfd: Any) -> None:
     slot = Slot(LIMIT + 1, source=MemorySource.CGROUP)
     slot.calling = TOTALS
+    slot.known = [Holder(FIRST, FIRST, "small", Held(9_999, LIMIT // 20 - 1))]
     with pytest.raises(Ended):
         slot.watch().look()
     failed = slot.failure()
-    assert failed.chain == TOTALS  # No state is known, but the call is.
+    assert failed.chain == TOTALS  # No state is large, but the call is known.
     assert "(its share of the cgroup's; taskmanager.memory.process.size sets another). " in (
         failed.cause
     )
-    assert "No state in memory is known." in failed.cause
+    assert "No state in memory takes much of it" in failed.cause
 
 
 def test_a_limit_below_what_the_program_takes_is_no_cause_to_restart(capfd: Any) -> None:

@@ -29,6 +29,7 @@ LOOP_TIMEOUT_S = 1.0
 LOOP_POLL_S = 0.05
 OVERSHOOT = 1.1  # Of the limit.
 HOLDERS_NAMED = 3
+HOLDERS_PART = 20  # A state is named that takes no less of the limit.
 KEY = "taskmanager.memory.process.size"
 _LIMITED_BY = {
     MemorySource.SETTING: KEY,
@@ -132,7 +133,8 @@ class MemoryWatch:
             chain = self._first_chain
             details: dict[str, Any] = {"restarts_help": False}
         else:
-            holders = self._worker.holders()
+            least = limit.limit_bytes // HOLDERS_PART
+            holders = [each for each in self._worker.holders() if each.held.bytes >= least]
             chain = holders[0].subtask if holders else self._worker.calling or self._first_chain
             text = f"{over}. {_of_holders(holders)} {_ADVICE}"
             details = {"place": f"the memory of slot {slot}", "remedy": REMEDY}
@@ -145,7 +147,10 @@ class MemoryWatch:
 def _of_holders(holders: Sequence[Holder]) -> str:
     """The largest states, as far as they are known."""
     if not holders:
-        return "No state in memory is known."
+        return (
+            "No state in memory takes much of it: the rest is what functions and imports hold, "
+            "records under way, and RocksDB's caches."
+        )
     named = "; ".join(str(holder) for holder in holders[:HOLDERS_NAMED])
     more = len(holders) - HOLDERS_NAMED
     return f"The largest states in memory: {named}{f'; and {more} more' if more > 0 else ''}."
