@@ -85,6 +85,7 @@ class StandInWorker:
         self._reporter = reporter
         self._clock = clock
         self._memory_bytes = memory_bytes
+        self._memory_limit_bytes = memory_limit_bytes
 
     def handle(self, item: InboxItem) -> None:
         match item:
@@ -103,6 +104,8 @@ class StandInWorker:
         match self._behaviour:
             case "tell_the_time":
                 self._tell({"now_ms": self._clock.now_ms(), "memory": self._memory_bytes()})
+            case "tell_the_limit":
+                self._tell({"limit": self._memory_limit_bytes})
             case "print":
                 print("printed", job_secrets.get_secret("PASSWORD"), flush=True)
                 print("complained", job_secrets.get_secret("PASSWORD"), file=sys.stderr, flush=True)

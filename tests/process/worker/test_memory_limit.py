@@ -101,6 +101,15 @@ def test_a_worker_above_its_limit_says_what_it_holds_and_ends(
         assert failed.cause in exited.stderr_tail
 
 
+@pytest.mark.parametrize("limit", [LIMIT, None])
+def test_a_worker_is_told_its_limit_for_its_caches(limit: MemoryLimit | None) -> None:
+    with fake_master() as master, supervisor(master):
+        slot = master.accept_slot(program(behaviour="tell_the_limit"))
+        worker, ready = master.start_worker(slot, memory=limit)
+        master.deploy(worker, 1, ready.address)
+        master.expect_details(limit=None if limit is None else LIMIT.limit_bytes)
+
+
 def test_a_worker_without_a_limit_and_one_below_it_go_on() -> None:
     for limit in (None, MemoryLimit(1_000_000_000, MemorySource.SETTING)):
         with worker_of(graph_of(Keep, 200), limit) as (master, worker, _):

@@ -175,7 +175,9 @@ def test_a_loop_that_takes_much_more_meanwhile_is_not_waited_for_long(capfd: Any
     assert slot.calls == ["read"] * 3 + ["give back", "read", "end"]
 
 
-def test_a_loop_that_is_about_to_give_back_is_waited_for() -> None:
+def test_a_loop_that_is_about_to_give_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.worker.memory.watch.LOOP_POLL_S", 10.0)
+    monkeypatch.setattr("weir.worker.memory.watch.LOOP_TIMEOUT_S", 10.0)
     slot = Slot(LIMIT + 1, LIMIT)
     timers: list[threading.Timer] = []
 

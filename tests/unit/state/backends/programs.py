@@ -20,22 +20,25 @@ from weir.storage.writer import StoredSnapshotWriter
 
 GROUPS = KeyGroupRange(0, 31)
 KEYS, VALUE_BYTES = 80_000, 3_000  # 240 MB.
+TIDIED_BYTES = 1_500_000  # Between two slices.
 TEXT = ValueStateDescriptor("text", Types.STRING())
 
 
-def peak_kb() -> int:
-    """The most memory that the process has had."""
+def peak_kb(*, anew: bool = False) -> int:
+    """The most memory that the process has had; ``anew``: from now on."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
-def text_of(key: int) -> str:
+def text_of(key: int, value_bytes: int) -> str:
     """The value of a key, which no compression makes small in memory."""
-    return f"{key:010}" * (VALUE_BYTES // 10)
+    return f"{key:010}" * (value_bytes // 10)
 
 
-def main(backend: str, directory: str) -> None:
-    """Fill a state, and take a snapshot of it."""
+def main(backend: str, directory: str, keys: int = KEYS, value_bytes: int = VALUE_BYTES) -> None:
+    """Fill a state, take a snapshot of it, and restore a part."""
     budget.FRESH_BYTES = 4 << 20  # type: ignore[misc]
     config = StateConfig(backend=backend, directory=directory)  # type: ignore[arg-type]
     store = OperatorStateStore(
@@ -43,10 +46,10 @@ def main(backend: str, directory: str) -> None:
     )
     state = store.keyed.get_state(TEXT)
     before = peak_kb()
-    for key in range(KEYS):
+    for key in range(keys):
         store.keyed.set_current_key(key)
-        state.update(text_of(key))
-        if key % 500 == 0:
+        state.update(text_of(key, value_bytes))
+        if key % (TIDIED_BYTES // value_bytes) == 0:
             store.tidy()
     files = LocalStore(directory + "/snapshots")
     job, subtask = JobId("job"), SubtaskId(OperatorId("op"), 0)
@@ -62,6 +65,7 @@ def main(backend: str, directory: str) -> None:
     handles = [handle for part in store.freeze(CheckpointId(1)) for handle in part.write(writer)]
     grown_kb = peak_kb() - before
     store.close()
+    before = peak_kb(anew=True)
     one = KeyGroupRange(3, 3)  # A group of it, in memory.
     restored = OperatorStateStore(
         one,
@@ -71,12 +75,13 @@ def main(backend: str, directory: str) -> None:
         read=lambda handle: read_handle(files, job, handle),
     )
     state = restored.keyed.get_state(TEXT)
-    keys = [key for key in range(KEYS) if restored.owns(key)]
-    for key in keys:
+    restored_kb = peak_kb() - before
+    owned = [key for key in range(keys) if restored.owns(key)]
+    for key in owned:
         restored.keyed.set_current_key(key)
-        assert state.value() == text_of(key), key
-    print(len(keys), grown_kb)
+        assert state.value() == text_of(key, value_bytes), key
+    print(len(owned), grown_kb, restored_kb)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -83,6 +83,7 @@ def test_small_values_of_one_state_do_not_hide_the_large_ones_of_another(
     tables: RocksTables,
 ) -> None:
     blobs, counts = filled(tables, "blobs", b"x" * 1_000_000, 2), filled(tables, "n", b"1", 2)
+    tables.tidy()
     tables.give_back()  # The last file written is of the small ones.
     assert fresh_and_sealed(blobs) == fresh_and_sealed(counts) == (0, 0)
     for key in range(17):
