@@ -3,7 +3,9 @@
 Where the job has no setting, and the slot's cgroup or one above it has a limit, a worker process
 gets ::
 
-    (limit - held) / slots,  at least SLOT_MEMORY_BYTES_MIN
+    (limit - held) / slots
+
+and no limit where that is less than ``SLOT_MEMORY_BYTES_MIN``: an idle worker would exceed it.
 
 *limit* is the lowest of these cgroups. *held* is what processes of that cgroup held when the first
 slot of the job registered from it, files in the page cache not counted: Spark's JVM, mostly, and
@@ -64,7 +66,7 @@ class SharedCgroups:
         memory: CgroupMemory | None,
         slots: Iterable[tuple[str, CgroupMemory | None]],
     ) -> MemoryLimit | None:
-        """The share of one slot among all that are registered; None: nothing limits it."""
+        """The share of one slot among all that are registered; None: there is no use in one."""
         if memory is None:
             return None
         sharing = sum(
@@ -72,5 +74,5 @@ class SharedCgroups:
             for its_host, its in slots
             if its is not None and (its_host, its.cgroup) == (host, memory.cgroup)
         )
-        free = memory.limit_bytes - self._held_bytes[host, memory.cgroup]
-        return MemoryLimit(max(free // sharing, SLOT_MEMORY_BYTES_MIN), MemorySource.CGROUP)
+        share = (memory.limit_bytes - self._held_bytes[host, memory.cgroup]) // sharing
+        return None if share < SLOT_MEMORY_BYTES_MIN else MemoryLimit(share, MemorySource.CGROUP)

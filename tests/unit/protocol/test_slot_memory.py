@@ -40,7 +40,7 @@ def test_a_slot_without_a_cgroup_has_no_limit_and_takes_no_share() -> None:
     assert shares(("a", None), ("a", memory(GB))) == [None, GB]
 
 
-def test_a_share_is_never_too_small_for_an_idle_worker() -> None:
-    """A job that runs today in a small container is not refused for a limit that no user set."""
-    assert shares(("a", memory(GB, 999_000_000))) == [SLOT_MEMORY_BYTES_MIN]
-    assert shares(("a", memory(GB, 2 * GB))) == [SLOT_MEMORY_BYTES_MIN]
+def test_a_share_that_an_idle_worker_would_exceed_is_no_limit() -> None:
+    """A job that runs in a small container is not refused for a limit that no user set."""
+    for held, share in ((0, SLOT_MEMORY_BYTES_MIN), (1, None), (GB, None)):
+        assert shares(("a", memory(SLOT_MEMORY_BYTES_MIN, held))) == [share]

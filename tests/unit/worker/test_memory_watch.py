@@ -154,6 +154,16 @@ def test_a_limit_below_what_the_program_takes_is_no_cause_to_restart(capfd: Any)
     assert "held 400.0 MB before its first record" in failed.cause
 
 
+def test_a_share_of_a_cgroup_below_what_the_program_takes_ends_nothing() -> None:
+    slot = Slot(source=MemorySource.CGROUP)
+    slot.readings = [LIMIT + 1]
+    slot.watch().look()
+    assert slot.calls == []
+    slot.readings = [LIMIT, LIMIT + 1]
+    with pytest.raises(Ended):
+        slot.watch().look()
+
+
 def test_a_loop_in_a_long_call_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:

@@ -5,6 +5,9 @@ than the loop, which may be in a long call, reads the resident memory. Above the
 be is given back, the loop's part as soon as the loop has time. If that does not suffice, the
 subtask that holds most is reported as failed, and the process ends: what it still allocates would
 be too much.
+
+A share of a cgroup's limit that the pipeline's imports alone exceed ends nothing: no user set it,
+and pages that a worker shares with its template count in both. A setting does.
 """
 
 import os
@@ -92,6 +95,8 @@ class MemoryWatch:
         self._reporter = reporter
         self._end = end
         self._idle_bytes = resident_bytes()
+        if limit is not None and limit.source is MemorySource.CGROUP:
+            self._limit = None if self._idle_bytes > limit.limit_bytes else limit
         self._due_ns = clock.monotonic_ns()
 
     def look(self) -> None:
