@@ -6,13 +6,15 @@ I/O thread serves them while a round lasts long (``weir.channels.io_thread``). H
 number of the loop's rounds: the job master detects a stalled loop, even one in a C call. Unless
 that call keeps the interpreter lock, the I/O thread also reports the stalled loop's stack
 (``stalls``). One more thread samples the loop's stack (``inspection.stack_samples``), and reports
-that no thread of the process ran for a while (``standstill``). SIGUSR1 writes the stacks of all
-threads to standard error (``stacks``).
+that no thread of the process ran for a while (``standstill``); it also watches over the memory of
+the process (``memory.watch``). SIGUSR1 writes the stacks of all threads to standard error
+(``stacks``).
 
-The process ends in one of four ways: told to stop, it closes everything and exits with 0; without
-its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); an
-exception that the worker did not report itself is printed and ends it with 1. Exits do not unwind:
-threads of user code may be anywhere.
+The process ends in one of five ways: told to stop, it closes everything and exits with 0; without
+its job master it exits at once; without its supervisor the kernel kills it (``lifeline``); above
+the limit of its memory it reports a failed subtask and exits with 71; an exception that the worker
+did not report itself is printed and ends it with 1. Exits do not unwind: threads of user code may
+be anywhere.
 """
 
 import faulthandler

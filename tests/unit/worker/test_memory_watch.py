@@ -154,6 +154,19 @@ def test_a_limit_below_what_the_program_takes_is_no_cause_to_restart(capfd: Any)
     assert "held 400.0 MB before its first record" in failed.cause
 
 
+def test_values_that_cannot_be_sized_do_not_keep_the_process_from_its_end(capfd: Any) -> None:
+    slot = Slot(LIMIT + 1)
+
+    def holders() -> Sequence[Holder]:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    slot.holders = holders  # type: ignore[method-assign]
+    with pytest.raises(Ended):
+        slot.watch().look()
+    assert "cannot be told: RuntimeError('dictionary changed" in slot.failure().cause
+    assert slot.failure().chain == FIRST
+
+
 def test_a_share_of_a_cgroup_below_what_the_program_takes_ends_nothing() -> None:
     slot = Slot(source=MemorySource.CGROUP)
     slot.readings = [LIMIT + 1]

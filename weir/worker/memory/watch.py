@@ -138,15 +138,22 @@ class MemoryWatch:
             chain = self._first_chain
             details: dict[str, Any] = {"restarts_help": False}
         else:
-            least = limit.limit_bytes // HOLDERS_PART
-            holders = [each for each in self._worker.holders() if each.held.bytes >= least]
+            holders, told = self._holders(limit.limit_bytes // HOLDERS_PART)
             chain = holders[0].subtask if holders else self._worker.calling or self._first_chain
-            text = f"{over}. {_of_holders(holders)} {_ADVICE}"
+            text = f"{over}. {told} {_ADVICE}"
             details = {"place": f"the memory of slot {slot}", "remedy": REMEDY}
         self._reporter.report(
             SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, text, details)
         )
         write_stderr(f"{text}\n")
+
+    def _holders(self, least_bytes: int) -> tuple[Sequence[Holder], str]:
+        """The states that take no less, and their words."""
+        try:
+            holders = [each for each in self._worker.holders() if each.held.bytes >= least_bytes]
+        except Exception as error:  # Values are the user's, and the loop may be changing them.
+            return (), f"The states in memory cannot be told: {error!r}."
+        return holders, _of_holders(holders)
 
 
 def _of_holders(holders: Sequence[Holder]) -> str:
