@@ -108,6 +108,10 @@ PROPERTIES = {
     "request_id": "The id of the request, by which the log has more; empty: none.",
     "restore_ms": "The time in which state was restored, in milliseconds.",
     "restored_bytes": "Bytes of state that were restored.",
+    "restored_local_bytes": (
+        "Of the bytes that were restored: those from the slots' local copies; null: none are kept, "
+        "or it is not known."
+    ),
     "results": "The rows of this page.",
     "revoked_at": "The time at which it was revoked; null: it was not.",
     "role": "The role.",

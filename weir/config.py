@@ -180,6 +180,10 @@ class StateConfig:
     backend: StateBackendKind = StateBackendKind.HASHMAP
     directory: str | None = None  # Of rocksdb, on each slot's machine; None: for temporary files.
     incremental: bool = True  # Checkpoints of rocksdb hold what changed, and share the rest.
+    # Each slot keeps a copy of the state files that it writes on its machine, for restarts there.
+    local_copies: bool = False
+    local_copies_directory: str | None = None  # None: the directory for temporary files.
+    local_copies_bytes_max: Count = 10 << 30  # Of each slot.
 
     def __post_init__(self) -> None:
         try:
@@ -188,6 +192,8 @@ class StateConfig:
             raise ConfigError(
                 f"the state backend is {self.backend!r}; it is one of {', '.join(StateBackendKind)}"
             ) from error
+        if self.local_copies_bytes_max < 1:
+            raise ConfigError("local copies of state need room: at least one byte for each slot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

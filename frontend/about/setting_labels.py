@@ -166,6 +166,22 @@ STATE: Mapping[str, Words] = {
         "files of the one before for the rest.",
         _flag,
     ),
+    "local_copies": Words(
+        "Local copies of state",
+        "Whether each slot keeps a copy of the state files that it writes on its own disk, which a "
+        "restart on the same machine reads instead of the checkpoint storage.",
+        _flag,
+    ),
+    "local_copies_directory": Words(
+        "Directory for local copies",
+        "On each machine with slots.",
+        none="the one for temporary files",
+    ),
+    "local_copies_bytes_max": Words(
+        "Space for local copies",
+        "Of each slot; files beyond it get no copy.",
+        size,
+    ),
 }
 
 NETWORK: Mapping[str, str] = {

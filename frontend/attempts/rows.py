@@ -18,7 +18,6 @@ from controlplane.base.formatting import (
     number,
     plural,
     rough_duration,
-    size,
 )
 from frontend.base.status import Label
 from frontend.base.texts import has_more, headline, tail
@@ -227,7 +226,7 @@ def _attempt(job: Job, row: Attempt, last: Attempt | None, kept: set[int], now: 
         "restore": duration(took.restore_ms) if took else NOTHING,
         "catch_up": duration(row.catch_up_ms),
         "replayed": number(row.replayed_records),
-        "restored_bytes": "" if row.restored_bytes is None else size(row.restored_bytes),
+        "restored_bytes": "" if row.restored_bytes is None else recoveries.read_bytes(row),
         **_restored(job, row, kept),
     }
 

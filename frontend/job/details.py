@@ -185,7 +185,7 @@ def _recovery(attempt: Attempt, last: Attempt, beyond: str) -> Json:
         "beyond": beyond,
         "catch_up": duration(attempt.catch_up_ms),
         "replayed": number(attempt.replayed_records),
-        "restored_bytes": size(attempt.restored_bytes),
+        "restored_bytes": recoveries.read_bytes(attempt),
     }
 
 

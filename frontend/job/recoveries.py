@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from controlplane.alerts.facts import ATTEMPTS_MAX, AttemptFacts
 from controlplane.alerts.recoveries import recovery_ms
-from controlplane.base.formatting import NOTHING, duration, interval
+from controlplane.base.formatting import NOTHING, duration, interval, size
 from frontend.base.texts import headline
 from frontend.job.outages import Takeover
 from jobs.models import Attempt, AttemptEnd, Job
@@ -77,3 +77,11 @@ def down_parts(took: Takeover | None) -> str:
         f"Detection and delay {duration(took.delay_ms)}, redeploy {duration(took.redeploy_ms)}, "
         f"restore {duration(took.restore_ms)}"
     )
+
+
+def read_bytes(row: Attempt) -> str:
+    """The size of the state that an attempt restored, and how much of it came from local copies."""
+    whole, local = size(row.restored_bytes), row.restored_local_bytes
+    if local is None:
+        return whole
+    return f"{whole}, {size(local) if local else 'none'} of it from local copies"

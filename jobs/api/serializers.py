@@ -176,6 +176,7 @@ class AttemptSerializer(serializers.ModelSerializer):
             "restore_ms",
             "catch_up_ms",
             "restored_bytes",
+            "restored_local_bytes",
             "replayed_records",
             "workers",
         ]

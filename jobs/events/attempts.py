@@ -57,6 +57,7 @@ class Attempts:
         attempt.redeploy_ms = event.redeploy_ms
         attempt.restore_ms = event.restore_ms
         attempt.restored_bytes = event.restored_bytes
+        attempt.restored_local_bytes = event.restored_local_bytes
         attempt.replayed_records = event.replayed_records
         attempt.restored_checkpoint = event.restored_checkpoint
         attempt.save()

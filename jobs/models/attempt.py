@@ -32,6 +32,8 @@ class Attempt(models.Model):
     restore_ms = models.FloatField(null=True, blank=True)
     catch_up_ms = models.FloatField(null=True, blank=True)
     restored_bytes = models.BigIntegerField(null=True, blank=True)
+    # Of these, from copies on the slots' own disks; null: the job keeps none, or it is not known.
+    restored_local_bytes = models.BigIntegerField(null=True, blank=True)
     replayed_records = models.BigIntegerField(null=True, blank=True)
 
     class Meta:

@@ -19,6 +19,7 @@ from weir.config import (
     JobConfig,
     RestartConfig,
     RestartStrategyKind,
+    StateConfig,
 )
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.execution import ExecutionOptions
@@ -56,6 +57,7 @@ def run_job(
     alignment_timeout_ms: int | None = None,
     spare_slots: int = 0,
     channels: ChannelConfig | None = None,
+    state: StateConfig | None = None,
     parallelism: int = PARALLELISM,
 ) -> JobHistory:
     """Run what ``build`` adds to an environment to its end; it restarts without delay."""
@@ -73,6 +75,7 @@ def run_job(
         restart=RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1_000, delay_ms=0),
         spare_slots=spare_slots,
         channels=channels or ChannelConfig(),
+        state=state or StateConfig(),
     )
     for listener in listeners:
         submit.listen(listener)

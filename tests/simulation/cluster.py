@@ -8,6 +8,7 @@ nothing that runs afterwards belongs to the dead.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tests.simulation.pipelines import InvariantBroken
@@ -30,6 +31,7 @@ from weir.protocol.messages import (
 from weir.protocol.restore import CHANNEL
 from weir.state.channel_state import decode_records
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path, within
+from weir.storage.local_copies import LocalCopies
 from weir.storage.manifest import Manifest, load
 from weir.storage.memory import MemoryStore, MemoryWriter
 from weir.storage.store import CheckpointStore
@@ -81,6 +83,9 @@ class World(Protocol):
 
     def crashed(self, cluster: "SimulatedCluster") -> None:
         """A driver died."""
+
+    def worker_comes(self, copies: Path) -> None:
+        """A worker is about to find its slot's local copies."""
 
     def orphaned(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
         """A worker whose driver is dead reports."""
@@ -200,6 +205,11 @@ class SimulatedCluster(InProcessCluster):
     def silence_slot(self, slot: InProcessSlot) -> None:
         """The slot's process stops, as by SIGSTOP; its worker goes on."""
         slot.commands.cut = slot.reports.cut = True
+
+    def _copies_of(self, slot: InProcessSlot) -> LocalCopies | None:
+        if slot.copies is not None:
+            self.world.worker_comes(slot.copies.path)
+        return super()._copies_of(slot)
 
     def detach(self, process: InProcessWorker) -> None:
         """Lose the slot of a process that goes on: a zombie."""

@@ -11,6 +11,7 @@ seed drives. The same seed gives the same run. After every step it is checked th
   records as the sender's says it sent before its own;
 - nothing is committed for a checkpoint that is not durable;
 - nothing failed but what a fault made fail;
+- local copies of state stay within their bound, also where some are damaged before a worker comes;
 
 and at the end that the job finished, that its committed output is what the pipeline must write
 (lost, duplicated and out of order counted apart), that running totals only grew, and that nothing
@@ -36,6 +37,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.clock import SimClock
@@ -105,6 +107,7 @@ EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not co
 JOB_ID = JobId("simulated")
 INJECTED = "injected by the simulation"
 SHARING = 0.03  # Of the runs: those whose checkpoints share files.
+COPYING = 0.3  # Of the runs whose state lies in files: those whose slots keep copies of them.
 
 # Where a fault may strike, what it may do there, and among how many hits its own is drawn.
 POINTS: Mapping[str, tuple[tuple[str, ...], int]] = {
@@ -168,6 +171,7 @@ class Outcome:
     out_of_order: int = 0
     operations: Counter[str] = field(default_factory=Counter)  # What became of them.
     tombstones: int = 0  # Left at the end, of checkpoints that were given up.
+    copies: Counter[str] = field(default_factory=Counter)  # Bytes taken, and copies damaged.
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,7 @@ class Simulation:
         self._pipeline = random_pipeline(rng, self._log, self.reach, pace)
         self._config = _may_overtake(_random_config(rng), random.Random(f"overtaking {seed}"))
         self._config = _may_share(self._config, random.Random(f"sharing {seed}"))
+        self._config = _may_copy(self._config, random.Random(f"copying {seed}"))
         if operations:
             ttl_ms = rng.choice([20, 60, 1_000_000, 1_000_000])
             retained = rng.choice([1, 2, 3, 4, 4])
@@ -270,6 +275,8 @@ class Simulation:
         self._launching: set[SimulatedCluster] = set()  # Gone, and to be followed by another.
         self.control: SimulatedControlPlane | None = None
         self._links: dict[SimulatedCluster, DriverLink] = {}
+        self._of_copies = random.Random(f"copies of {self.job_id} {self.seed}")
+        self._copies: set[Path] = set()  # The directories of slots that had a second worker.
         if remote:
             # The rest is as without one.
             whose = "" if self.job_id == JOB_ID else f" of {self.job_id}"
@@ -296,6 +303,11 @@ class Simulation:
             asks=asks,
             is_faulty=self._is_faulty,
         )
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether the slots keep local copies of state files."""
+        return self._config.state.local_copies
 
     # The run.
 
@@ -494,7 +506,10 @@ class Simulation:
                 cluster.lose_slot(self._rng.choice(slots))
             case "slot_silent" if slots:
                 self._fired(fault)
-                cluster.silence_slot(self._rng.choice(slots))
+                silent = self._rng.choice(slots)
+                cluster.silence_slot(silent)
+                if silent.copies is not None:  # It hears of the job's end no more.
+                    self._copies.discard(silent.copies.path)
             case "kill" if workers:
                 self._fired(fault)
                 cluster.kill(self._rng.choice(workers))
@@ -546,12 +561,34 @@ class Simulation:
         if self.control is not None and fault.action in ("lose", "stop"):
             self.control.go_away()  # So a held-up checkpoint cannot be expired by it.
 
+    def worker_comes(self, copies: Path) -> None:
+        """Change, cut or delete some of the copies that the workers of a slot left."""
+        self._copies.add(copies)
+        files = sorted(copies.iterdir())
+        size = sum(file.stat().st_size for file in files)
+        if size > self._config.state.local_copies_bytes_max:
+            raise InvariantBroken(f"local copies of a slot have {size} bytes")
+        for file in files:
+            if self._of_copies.random() < 0.8:
+                continue
+            data = file.read_bytes()
+            half = len(data) // 2
+            match self._of_copies.choice(["change", "cut", "delete"]):
+                case "change":
+                    file.write_bytes(data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :])
+                case "cut":
+                    file.write_bytes(data[:half])
+                case "delete":
+                    file.unlink()
+
     # What the cluster tells.
 
     def crashed(self, cluster: SimulatedCluster) -> None:
         """A driver died: its workers end with it or some time later, and a new one starts."""
         self._note("the driver died")
         for slot in cluster.slots.values():
+            if slot.worker is None:
+                slot.delete_copies()
             slot.alive = False
             slot.commands.cut = True
             slot.worker = None
@@ -779,6 +816,9 @@ class Simulation:
                 self._failed(cluster, cause)
             case Notice(text=text):
                 self._notices.append(text)
+            case SubtaskChanged(status=SubtaskStatus.RUNNING, details=details):
+                self.outcome.copies["taken"] += details.get("restored_local_bytes", 0)
+                self.outcome.copies["damaged"] += len(details.get("damaged_copies", ()))
             case SubtaskChanged(status=SubtaskStatus.FAILED, cause=cause) | Declined(cause=cause):
                 self._check_cause(cause)
 
@@ -889,10 +929,11 @@ class Simulation:
         newest = max(self._store.manifests(self.job_id), default=None)
         if restored == newest:
             return
-        if newest in self._damaged:
-            if not any(f"checkpoint {newest} is passed over" in text for text in self._notices):
-                raise InvariantBroken(f"checkpoint {newest} was passed over in silence")
+        is_told = any(f"checkpoint {newest} is passed over" in text for text in self._notices)
+        if self._damaged and is_told:  # That one is damaged, or one whose files it names.
             self._fell_back = True
+        elif newest in self._damaged:
+            raise InvariantBroken(f"checkpoint {newest} was passed over in silence")
         elif len(self._applications) == 1:  # Else the older driver may be writing one.
             raise InvariantBroken(f"restored {restored}, but {newest} is the newest checkpoint")
 
@@ -983,7 +1024,14 @@ class Simulation:
                 raise InvariantBroken(f"the job stopped, and {piece} was not committed")
 
     def _check_cause(self, cause: str) -> None:
-        known = (INJECTED, "lost the connection", GONE, "holds a savepoint already")
+        known: tuple[str, ...] = (
+            INJECTED,
+            "lost the connection",
+            GONE,
+            "holds a savepoint already",
+        )
+        if self._damaged and self.keeps_copies:  # A worker may be the first to read a file.
+            known = (*known, "its checksum does not match")
         if cause and not any(text in cause for text in known):
             raise InvariantBroken(f"something failed by itself: {cause}")
 
@@ -1001,6 +1049,8 @@ class Simulation:
             raise InvariantBroken(f"left over: {state.pending} {state.queue} {self._open}")
         if processes := [p for a in self._applications for p in a.processes.values()]:
             raise InvariantBroken(f"{len(processes)} worker processes are left")
+        if left := [str(directory) for directory in self._copies if directory.exists()]:
+            raise InvariantBroken(f"local copies are left in {left}")
         if self.operator is not None:
             self.operator.check_end()
         if self.control is None:
@@ -1191,6 +1241,16 @@ def _may_share(config: JobConfig, rng: random.Random) -> JobConfig:
     checkpoints = replace(config.checkpoints, inline_max_bytes=1)
     state = StateConfig(backend=StateBackendKind.ROCKSDB)
     return replace(config, checkpoints=checkpoints, state=state)
+
+
+def _may_copy(config: JobConfig, rng: random.Random) -> JobConfig:
+    """The same with local copies of state, in some of the runs whose state lies in files."""
+    if config.checkpoints.inline_max_bytes > 100 or rng.random() >= COPYING:
+        return config
+    bytes_max = rng.choice([1_500, 6_000, 1 << 20, 1 << 20])
+    return replace(
+        config, state=replace(config.state, local_copies=True, local_copies_bytes_max=bytes_max)
+    )
 
 
 def _may_overtake(config: JobConfig, rng: random.Random) -> JobConfig:

@@ -1,12 +1,20 @@
 """A pipeline in one process and one thread, without Spark and without a seed."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from weir.common import Types
-from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
+from weir.config import (
+    ChannelConfig,
+    CheckpointConfig,
+    JobConfig,
+    RestartConfig,
+    RestartStrategyKind,
+    StateConfig,
+)
 from weir.datastream import (
     KeyedProcessFunction,
     OutputTag,
@@ -18,7 +26,14 @@ from weir.graph.logical import JobGraph
 from weir.ids import JobId
 from weir.local.cluster import JobResult, run_in_process
 from weir.operators.sinks import CollectSink
-from weir.protocol.events import AttemptStarted, CheckpointSettled, Recovered
+from weir.protocol.events import (
+    AttemptStarted,
+    CheckpointSettled,
+    JobChanged,
+    JobEvent,
+    Notice,
+    Recovered,
+)
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import SubtaskMetrics
 
@@ -30,10 +45,12 @@ class FailsOnce:
 
     thrown = False
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, pause_s: float = 0.0) -> None:
         self.left = at
+        self._pause_s = pause_s
 
     def __call__(self, word: str) -> tuple[str, int]:
+        time.sleep(self._pause_s)
         self.left -= 1
         if not self.left and not FailsOnce.thrown:
             FailsOnce.thrown = True
@@ -73,6 +90,75 @@ def test_a_function_that_throws_costs_no_record(tmp_path: Path) -> None:
     assert result.status is JobStatus.FINISHED
     assert sum(isinstance(event, Recovered) for event in result.events) == 1
     assert any(isinstance(e, CheckpointSettled) and e.failure is None for e in result.events)
+    assert last_counts(result.collected) == {"to": 400, "be": 400, "or": 200, "not": 200}
+    assert len(result.collected) == len(WORDS)
+
+
+def with_copies(tmp_path: Path, *, restarts: int) -> JobConfig:
+    """The settings of a job whose slots keep local copies of its state, all of it in files."""
+    return JobConfig(
+        parallelism=2,
+        checkpoints=CheckpointConfig(
+            interval_ms=10, storage=str(tmp_path / "checkpoints"), inline_max_bytes=1
+        ),
+        restart=RestartConfig(
+            kind=RestartStrategyKind.FIXED_DELAY, attempts_max=restarts, delay_ms=0
+        ),
+        state=StateConfig(local_copies=True, local_copies_directory=str(tmp_path / "copies")),
+        channels=ChannelConfig(batch_rows_max=10),
+    )
+
+
+def test_a_restart_reads_the_local_copies_of_its_slots_which_go_with_the_job(
+    tmp_path: Path,
+) -> None:
+    FailsOnce.thrown = False
+    settings = with_copies(tmp_path, restarts=1)
+    result = run_in_process(counting(FailsOnce(580, 0.0003)), settings, job_id=JobId("words"))
+    (recovered,) = [event for event in result.events if isinstance(event, Recovered)]
+    assert recovered.restored_checkpoint is not None
+    assert recovered.restored_local_bytes is not None
+    assert recovered.restored_bytes / 2 < recovered.restored_local_bytes
+    assert last_counts(result.collected) == {"to": 400, "be": 400, "or": 200, "not": 200}
+    assert not list((tmp_path / "copies").iterdir())
+
+
+def test_a_worker_that_meets_a_damaged_file_has_the_next_attempt_read_all_of_them(
+    tmp_path: Path,
+) -> None:
+    """The driver itself has not read them, as copies were to save that."""
+    FailsOnce.thrown = False
+    completed: list[int] = []
+
+    def damage(event: JobEvent) -> None:
+        if isinstance(event, CheckpointSettled) and event.failure is None:
+            completed.append(event.checkpoint_id)
+        if isinstance(event, JobChanged) and event.status is JobStatus.FAILING and not damaged:
+            for copy in (tmp_path / "copies").glob("*/*"):
+                copy.unlink()
+            directory = tmp_path / "checkpoints" / "words" / f"chk-{completed[-1]}"
+            for file in directory.glob("*/*"):
+                file.write_bytes(b"?" * file.stat().st_size)
+                damaged.append(completed[-1])
+
+    damaged: list[int] = []
+    result = run_in_process(
+        counting(FailsOnce(580, 0.0003)),
+        with_copies(tmp_path, restarts=2),
+        job_id=JobId("words"),
+        emit=damage,
+    )
+    starts = [event for event in result.events if isinstance(event, AttemptStarted)]
+    assert len(completed) > 1
+    assert [start.restored_checkpoint for start in starts[:2]] == [None, damaged[0]]
+    third = starts[2].restored_checkpoint
+    assert third is not None
+    assert third < damaged[0]
+    causes = [event.cause for event in result.events if isinstance(event, Recovered)]
+    assert len(causes) == 1, "the second attempt never ran"
+    assert "its checksum does not match" in causes[0]
+    notices = [event.text for event in result.events if isinstance(event, Notice)]
+    assert any(f"checkpoint {damaged[0]} is passed over" in text for text in notices)
     assert last_counts(result.collected) == {"to": 400, "be": 400, "or": 200, "not": 200}
     assert len(result.collected) == len(WORDS)
 

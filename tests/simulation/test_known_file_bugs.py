@@ -1,12 +1,16 @@
 """Plausible bugs in the sweep of files, each of which the simulation must find."""
 
+import os
+
 import pytest
 
 from tests.simulation.catching import Show, caught_at
-from weir.ids import AttemptNumber
+from weir.ids import AttemptNumber, StateHandle
 from weir.jobmaster.checkpoint_files import CheckpointFiles
+from weir.local.cluster import InProcessSlot
 from weir.output import needs
 from weir.output.needs import Known, Need
+from weir.storage.local_copies import LocalCopies
 
 pytestmark = pytest.mark.whole
 
@@ -29,3 +33,22 @@ def test_a_sweep_of_state_that_a_manifest_names_is_caught(
     monkeypatch.setattr(needs, "_need_in_checkpoint", attempt_alone)
     failure = caught_at("all state of older attempts is swept", show, first=4)
     assert "needs it" in str(failure)
+
+
+def test_a_local_copy_that_is_taken_unchecked_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    def unchecked(copies: LocalCopies, name: str, handle: StateHandle) -> tuple[bytes, str]:
+        with open(os.open(name, os.O_RDONLY, dir_fd=copies.directory), "rb") as file:
+            return file.read(), ""
+
+    monkeypatch.setattr(LocalCopies, "_checked", unchecked)
+    caught_at("a local copy is taken unchecked", show, first=66)
+
+
+def test_copies_that_are_never_deleted_are_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    monkeypatch.setattr(InProcessSlot, "delete_copies", lambda slot: None)
+    failure = caught_at("the copies of a slot outlive it", show, first=4)
+    assert "local copies are left" in str(failure)

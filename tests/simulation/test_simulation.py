@@ -51,6 +51,17 @@ def told(counts: Counter[str]) -> str:
     return "; ".join(f"{what} {count}" for what, count in counts.most_common())
 
 
+def test_restarts_read_local_copies_and_notice_damaged_ones() -> None:
+    """The runs among these whose slots keep copies, and that some fault restarts."""
+    copies = Counter[str]()
+    for seed in range(200):
+        simulation = Simulation(seed)
+        if simulation.keeps_copies:
+            copies += simulation.run().copies
+    assert copies["taken"] > 10_000
+    assert copies["damaged"] >= 10
+
+
 @pytest.mark.whole
 def test_at_least_once_repeats_but_loses_nothing() -> None:
     if len(outcomes) < BLOCK * BLOCKS:

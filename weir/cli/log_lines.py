@@ -243,11 +243,18 @@ def _missing(record: CheckpointRecord | None) -> str:
     return f", missing {named}" + (f" and {more} more" if more > 0 else "")
 
 
+def _restored(event: Recovered) -> str:
+    whole, local = formats.size(event.restored_bytes), event.restored_local_bytes
+    if local is None:
+        return whole
+    return f"{whole}, {formats.size(local) if local else 'none'} of it from local copies"
+
+
 def _recovered(event: Recovered) -> str:
     return (
         f"recovered in attempt {event.attempt} from {_from(event.restored_checkpoint)}: "
         f"backoff {formats.duration(event.backoff_ms)}, "
         f"redeploy {formats.duration(event.redeploy_ms)}, "
-        f"restore {formats.duration(event.restore_ms)} ({formats.size(event.restored_bytes)}), "
+        f"restore {formats.duration(event.restore_ms)} ({_restored(event)}), "
         f"{event.replayed_records:,} records replayed"
     )

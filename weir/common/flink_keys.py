@@ -25,9 +25,11 @@ FORMER: Mapping[str, str] = {
     "python.operator-chaining.enabled": "pipeline.operator-chaining.enabled",
     "restart-strategy": "restart-strategy.type",
     "state.backend": "state.backend.type",
+    "state.backend.local-recovery": "execution.checkpointing.local-backup.enabled",
     "state.checkpoints.dir": "execution.checkpointing.dir",
     "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
     "state.storage.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
+    "taskmanager.state.local.root-dirs": "execution.checkpointing.local-backup.dirs",
 }
 
 POSITIVE = "a length of time above 0"
@@ -77,7 +79,6 @@ GIVEN: Mapping[str, Given] = {
         "edges over which a barrier may not overtake keep it in its place; unaligned.enabled "
         "applies to the others",
     ),
-    _CHECKPOINTING + "local-backup.enabled": Given(("false",), "state is read from the storage"),
     _CHECKPOINTING + "file-merging.enabled": Given(
         ("false",),
         "small state goes into the manifest: execution.checkpointing.data-inline-threshold",
@@ -95,7 +96,6 @@ GIVEN: Mapping[str, Given] = {
         ("true",), "operators without .uid(...) are named by kind and order"
     ),
     "python.fn-execution.streaming.enabled": Given(("true",), "functions get records one by one"),
-    "state.backend.local-recovery": Given(("false",), "state is read from the storage"),
     "state.backend.changelog.enabled": Given(("false",), f"{_HEAP}; leave it out"),
     "state.changelog.enabled": Given(("false",), f"{_HEAP}; leave it out"),
     "state.checkpoint-storage": Given(
@@ -128,7 +128,6 @@ INSTEAD: Mapping[str, str] = {
     "execution.shutdown-on-attached-exit": "Ctrl-C cancels the job of weir run",
     "execution.job-listeners": "env.execute() returns the job's history; the control plane has "
     "alerts and the REST API",
-    "execution.state-recovery.from-local": "weir run --restore, --claim and --as-new-job",
     "pipeline.jars": "no JVM code is needed: connectors are Python (weir.datastream.connectors)",
     "pipeline.classpaths": "no JVM code is needed: connectors are Python",
     "pipeline.cached-files": "read the file in open() of a function, by a path that all machines "

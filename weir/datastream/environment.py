@@ -169,7 +169,7 @@ class StreamExecutionEnvironment(MissingNames):
                 f"set_state_backend takes a HashMapStateBackend() or an "
                 f"EmbeddedRocksDBStateBackend(), not {state_backend!r}"
             )
-        self._job = replace(self._job, state=checked(state_backend.settings))
+        self._job = replace(self._job, state=checked(state_backend.applied_to(self._job.state)))
         return self
 
     def get_state_backend(self) -> StateBackend:

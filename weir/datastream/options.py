@@ -95,6 +95,14 @@ def _size(value: Any) -> int:
     return int(match[1]) * _SIZES[(match[2] or "")[:1].lower()]
 
 
+def _one_path(value: Any) -> str:
+    """One directory; Flink takes several, parted by commas or colons."""
+    text = str(value).strip()
+    if not text or "," in text or ":" in text:
+        raise ValueError("it is one directory")
+    return text
+
+
 def _boolean(value: Any) -> bool:
     text = str(value).strip().lower()
     if text not in ("true", "false"):
@@ -184,6 +192,10 @@ OPTIONS: Mapping[str, Option] = {
     "state.backend.rocksdb.localdir": Option("state", "directory", str),
     _CHECKPOINTING + "incremental": Option("state", "incremental", _boolean),
     "state.backend.incremental": Option("state", "incremental", _boolean),
+    _CHECKPOINTING + "local-backup.enabled": Option("state", "local_copies", _boolean),
+    _CHECKPOINTING + "local-backup.dirs": Option("state", "local_copies_directory", _one_path),
+    "execution.state-recovery.from-local": Option("state", "local_copies", _boolean),
+    "weir.local-backup.max-size": Option("state", "local_copies_bytes_max", _size),
     "weir.state.allow-pickled": Option("job", "allow_pickled_state", _boolean),
     "weir.tap.enabled": Option("job", "allow_tap", _boolean),
     "weir.restart.end-on-repeated-error": Option("restart", "ends_on_repeated_error", _boolean),

@@ -21,6 +21,13 @@ class StateBackend(MissingNames):
         """The settings of the job that it stands for."""
         return self._settings
 
+    def applied_to(self, state: StateConfig) -> StateConfig:
+        """The settings of a job with this backend; local copies are kept with any."""
+        own = self._settings
+        return replace(
+            state, backend=own.backend, directory=own.directory, incremental=own.incremental
+        )
+
     @staticmethod
     def configured(settings: StateConfig) -> "StateBackend":
         """The backend of these settings."""

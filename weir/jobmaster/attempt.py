@@ -8,12 +8,16 @@ from weir.jobmaster.restore_choice import RestoreChoice
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import SubtaskChanged, SubtaskMetrics
 
+_NAMED_MAX = 3  # Damaged copies in one text.
+
 
 @dataclass(slots=True)
 class Attempt:
     """The current attempt."""
 
     number: AttemptNumber
+    follows_run: bool = False  # Whether all subtasks of the attempt before ran.
+    has_run: bool = False
     claimed: bool = False
     workers_asked: bool = False
     choosing: bool = False
@@ -21,6 +25,8 @@ class Attempt:
     deployed: bool = False
     statuses: dict[SubtaskId, SubtaskStatus] = field(default_factory=dict)
     restored_bytes: int = 0
+    restored_local_bytes: int | None = None  # Of these, from copies of slots; None: none are kept.
+    damaged_copies: list[str] = field(default_factory=list)  # Of each: why it was not taken.
     metrics: dict[SubtaskId, SubtaskMetrics] = field(default_factory=dict)
     suspicion: tuple[str, int] | None = None  # A failure without its cause, and when to act on it.
 
@@ -28,6 +34,24 @@ class Attempt:
         """A subtask reached a status."""
         self.statuses[report.chain] = report.status
         self.restored_bytes += int(report.details.get("restored_bytes", 0))
+        if (local_bytes := report.details.get("restored_local_bytes")) is not None:
+            self.restored_local_bytes = (self.restored_local_bytes or 0) + int(local_bytes)
+        damaged = report.details.get("damaged_copies", ())
+        self.damaged_copies += [f"{report.chain}: {text}" for text in damaged]
+
+    @property
+    def damage(self) -> str:
+        """The copies of slots that its restore met damaged, for the user; empty: none."""
+        damaged = self.damaged_copies
+        if not damaged:
+            return ""
+        count = len(damaged)
+        copies = (
+            "a local copy of state was" if count == 1 else f"{count} local copies of state were"
+        )
+        more = f"; and {count - _NAMED_MAX} more" if count > _NAMED_MAX else ""
+        named = "; ".join(damaged[:_NAMED_MAX])
+        return f"{copies} damaged, and read from the storage instead: {named}{more}"
 
     def have_all(self, subtasks: Collection[SubtaskId], *statuses: SubtaskStatus) -> bool:
         """Whether each of the subtasks has one of the statuses."""

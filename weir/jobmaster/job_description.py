@@ -27,7 +27,14 @@ class JobDescription:
 
     def acceptance(self) -> SlotAccepted:
         """The answer to a slot that registered."""
-        return SlotAccepted(self.job_id, self.program, self.secrets)
+        state = self.config.state
+        return SlotAccepted(
+            self.job_id,
+            self.program,
+            self.secrets,
+            keeps_copies=state.local_copies,
+            copies_directory=state.local_copies_directory,
+        )
 
     def deployment(
         self,

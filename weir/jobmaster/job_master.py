@@ -440,7 +440,7 @@ class JobMaster:
         self._cluster.io(self._fence.newest_recorded, done)
 
     def _begin_attempt(self, number: AttemptNumber) -> None:
-        self._attempt = attempt = Attempt(number)
+        self._attempt = attempt = Attempt(number, follows_run=self._attempt.has_run)
         self._fence.begin_attempt(number)
         if not self._slots.are_enough:
             self._slots.deadline_ms = self._clock.now_ms() + self._job.config.slots_timeout_ms
@@ -503,7 +503,9 @@ class JobMaster:
 
         def work() -> Chosen:
             has_completed = self._checkpoints.completed_count > 0
-            return self._restorer.choose(attempt.number, has_completed=has_completed)
+            return self._restorer.choose(
+                attempt.number, has_completed=has_completed, follows_run=attempt.follows_run
+            )
 
         def done(outcome: Chosen | Exception) -> None:
             if not isinstance(outcome, Exception) and not self.is_over:
@@ -626,9 +628,12 @@ class JobMaster:
     def _running(self) -> None:
         self._change(JobStatus.RUNNING)
         attempt, now = self._attempt, self._clock.now_ms()
+        attempt.has_run = True
         recovered = self._recovery.running(attempt, self._checkpoints.restored_records, now)
         if recovered is not None:
             self._report(recovered)
+        if attempt.damage:
+            self._note(attempt.damage)
         jitter = self._restarts.jitter()
         if attempt.choice is not None and attempt.choice.completes_stop:
             return  # The attempt only commits and ends: it takes no checkpoint.

@@ -73,6 +73,7 @@ class RecoveryReport:
             restore_ms=float(now_ms - failure.workers_at_ms),
             restored_bytes=attempt.restored_bytes,
             replayed_records=replayed,
+            restored_local_bytes=attempt.restored_local_bytes,
         )
 
     def progressed(self, source_records: int, now_ms: int) -> CaughtUp | None:

@@ -117,8 +117,14 @@ def choose_restore(
     config: JobConfig,
     requested: RestoreRequest | None,
     open_store: OpenStore = store_for,
+    *,
+    reads: bool = True,
 ) -> RestoreChoice:
     """Choose the checkpoint and assign its state; reads each of its files once to verify it.
+
+    Args:
+        reads: Whether it does; else files are only to be there with their size, unless a
+            checkpoint is requested.
 
     Raises:
         JobFinished: None was requested, and the job has finished.
@@ -141,7 +147,7 @@ def choose_restore(
     for manifest in usable:
         state = _state_of(store, job_id, manifest, open_store)
         try:
-            verify(state.store, manifest, state.directory)
+            verify(state.store, manifest, state.directory, reads=reads)
         except CorruptStateError as error:
             passed_over[manifest.checkpoint_id] = str(error)
             continue

@@ -50,6 +50,8 @@ from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import Report, SubtaskCommand
 from weir.storage.catalog import RestoreRequest
+from weir.storage.local_copies import LocalCopies, open_copies
+from weir.storage.local_directory import COPIES, LocalDirectory
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.ports import (
     CommandArrived,
@@ -155,10 +157,16 @@ class InProcessWorker:
     """A worker process as an object: the ``Worker``, its inbox, and its outgoing links."""
 
     def __init__(
-        self, cluster: "InProcessCluster", slot_index: int, attempt: AttemptNumber, pid: int
+        self,
+        cluster: "InProcessCluster",
+        slot_index: int,
+        attempt: AttemptNumber,
+        pid: int,
+        copies: LocalCopies | None = None,
     ) -> None:
         self.slot_index = slot_index  # In the plan.
         self.place = slot_index  # The slot that runs it: a spare may replace a lost one.
+        self.slot: InProcessSlot | None = None
         self.attempt = attempt
         self.pid = pid
         self.alive = True
@@ -189,6 +197,7 @@ class InProcessWorker:
             snapshot_thread=self,
             clock=cluster.events.clock,
             open_store=cluster.open_store,
+            copies=copies,
             plan=cluster.plan,
         )
 
@@ -293,6 +302,12 @@ class InProcessSlot:
     reports: DelayedLink
     alive: bool = True
     worker: InProcessWorker | None = None
+    copies: LocalDirectory | None = None  # Of state files, from worker to worker.
+
+    def delete_copies(self) -> None:
+        """Delete its directory, as the end of its process does."""
+        if self.copies is not None:
+            self.copies.close()
 
 
 class InProcessCluster:
@@ -456,6 +471,7 @@ class InProcessCluster:
         slot.commands.cut = True
         if slot.worker is not None:
             self.kill(slot.worker)
+        slot.delete_copies()
         if self.slots.get(slot.index) is slot:
             del self.slots[slot.index]
         slot.reports.send(
@@ -470,8 +486,9 @@ class InProcessCluster:
             case StartWorker(attempt, plan_slot):
                 if slot.worker is not None:
                     self.kill(slot.worker)
-                process = self.worker_class(self, plan_slot, attempt, next(self._pids))
-                process.place = slot.index
+                copies = self._copies_of(slot)
+                process = self.worker_class(self, plan_slot, attempt, next(self._pids), copies)
+                process.place, process.slot = slot.index, slot
                 slot.worker = self.processes[process.pid] = process
                 self.events.after(
                     self.conditions.delay_ns("start"), lambda: self._worker_started(process)
@@ -483,8 +500,17 @@ class InProcessCluster:
                 slot.alive = False
                 if slot.worker is not None:
                     self._stop(slot.worker, grace_ms=0)
+                else:
+                    slot.delete_copies()
                 if self.slots.get(slot.index) is slot:  # A late slot is released twice.
                     del self.slots[slot.index]
+
+    def _copies_of(self, slot: InProcessSlot) -> LocalCopies | None:
+        state = self.config.state
+        if state.local_copies and slot.copies is None:
+            slot.copies = LocalDirectory(state.local_copies_directory, COPIES)
+        directory = None if slot.copies is None else str(slot.copies.path)
+        return open_copies(directory, state.local_copies_bytes_max)
 
     def _stop(self, process: InProcessWorker, grace_ms: int) -> None:
         process.put(CommandArrived(StopProcess(process.attempt)))
@@ -526,6 +552,8 @@ class InProcessCluster:
         process.alive = False
         process.inbox.clear()
         self.release(process, exit_code)
+        if process.slot is not None and not process.slot.alive:
+            process.slot.delete_copies()
         del self.processes[process.pid]
         for peer in list(self.processes.values()):
             if peer.attempt == process.attempt:

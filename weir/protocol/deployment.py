@@ -117,12 +117,14 @@ class SlotFailed:
 class SlotAccepted:
     """The slot is part of the job and loads its program, so that workers start warm.
 
-    ``program`` is the cloudpickled ``(JobGraph, JobConfig)``.
+    ``program`` is the cloudpickled ``(JobGraph, JobConfig)``, which the slot itself does not load.
     """
 
     job_id: JobId
     program: bytes
     secrets: Secrets = field(default=(), repr=False)  # To mask them in what workers print.
+    keeps_copies: bool = False  # Of state files, on its machine.
+    copies_directory: Word | None = None  # Its parent there; None: for temporary files.
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class Recovered:
     restore_ms: MeasuredMs  # Until all subtasks ran with their state.
     restored_bytes: Count
     replayed_records: Count
+    restored_local_bytes: Count | None = None  # Of these, from copies of slots; None: none kept.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,16 @@
 The supervisor registers with the job master, keeps a warm template (``weir.worker.template``) and
 runs one worker process per attempt. It has one thread and one selectors loop, and runs no user
 code, so that no pipeline can break it. It ends when the job master releases the slot or has ended,
-and leaves no process, descriptor or file behind.
+and leaves no process, descriptor or file behind. Copies of state files that a worker leaves for the
+next one lie in a directory of the supervisor's.
 
 Processes are never addressed by a pid that another process may have got meanwhile: a worker is
 killed by closing its lifeline, on which the kernel kills its whole process group, and signalled
 through a descriptor.
 """
 
+import errno
+import logging
 import os
 import selectors
 import signal
@@ -22,13 +25,12 @@ from typing import IO, Any
 
 from weir.channels.control_connection import ControlConnection
 from weir.channels.security import derive_worker_credentials, open_credentials
-from weir.errors import ProtocolError, SlotError
+from weir.errors import ConfigError, ProtocolError, SlotError
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import (
     Address,
     Credentials,
     ReleaseSlot,
-    Secrets,
     SlotAccepted,
     SlotFailed,
     SlotHeartbeat,
@@ -40,6 +42,7 @@ from weir.protocol.deployment import (
 from weir.secrets.masked_output import MaskedPipe
 from weir.secrets.masking import Masker
 from weir.spark.template_process import TemplateProcess
+from weir.storage.local_directory import COPIES, LocalDirectory
 from weir.worker.memory.cgroup import Cgroup, find_cgroup
 from weir.worker.template import (
     WORKER,
@@ -60,6 +63,8 @@ AUTHENTICATION_TIMEOUT_S = 10.0
 RELEASE_TIMEOUT_S = 2.0
 STDERR_TAIL_BYTES = 8 << 10
 _STDERR = 2
+
+logger = logging.getLogger(__name__)
 
 
 def slot_task(
@@ -144,6 +149,7 @@ class _Supervisor:
         self._failure = ""  # Why this slot cannot serve.
         self._masker = Masker()  # Of the job's secrets.
         self._masked_stdout: MaskedPipe | None = None
+        self._copies: LocalDirectory | None = None  # Of state files, from worker to worker.
         self._released = False
         self._connect_deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
         self._heartbeat_due = 0.0
@@ -200,8 +206,8 @@ class _Supervisor:
         self._connection.pump_out()
         for message in self._connection.pump_in():
             match message:
-                case SlotAccepted(job_id, program, secrets):
-                    self._accept(job_id, program, secrets)
+                case SlotAccepted():
+                    self._accept(message)
                 case StartWorker():
                     self._start_worker(message)
                 case StopWorker(attempt, grace_ms):
@@ -213,17 +219,25 @@ class _Supervisor:
         if self._connection.ended:
             self._released = True
 
-    def _accept(self, job_id: JobId, program: bytes, secrets: Secrets) -> None:
+    def _accept(self, accepted: SlotAccepted) -> None:
         if self._program is not None:
             raise ProtocolError("the slot was accepted twice")
-        self._job_id = job_id
-        self._masker = Masker(value for _, value in secrets)
+        self._job_id = accepted.job_id
+        self._masker = Masker(value for _, value in accepted.secrets)
         if self._masker:
             self._masked_stdout = MaskedPipe(self._masker, _STDERR)
         # In memory: the pipeline's code may hold the value of a secret.
         self._program = os.fdopen(os.memfd_create("weir-program"), "w+b")
-        self._program.write(program)
+        self._program.write(accepted.program)
         self._program.flush()
+        if accepted.keeps_copies:
+            try:
+                self._copies = LocalDirectory(accepted.copies_directory, COPIES)
+            except ConfigError as error:
+                if not _is_for_want_of_space(error):
+                    self._fail(f"on {self._host}: {error}")
+                    return
+                logger.warning("the slot goes on without local copies: %s", error)
         self._start_template()
 
     def _start_worker(self, command: StartWorker) -> None:
@@ -341,6 +355,7 @@ class _Supervisor:
             self._host,
             self._master,
             command.memory,
+            None if self._copies is None else str(self._copies.path),
         )
         worker = _Worker(command.attempt, self._masker, self._kills())
         try:
@@ -418,6 +433,8 @@ class _Supervisor:
         if (template := self._template) is not None:
             self._detach(template)
             template.end()
+        if self._copies is not None:
+            self._copies.close()
         if self._program is not None:
             self._program.close()
         if self._masked_stdout is not None:
@@ -426,6 +443,11 @@ class _Supervisor:
         if not self._connection.ended:
             self._connection.pump_out()
         self._connection.close()
+
+
+def _is_for_want_of_space(error: ConfigError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Template:

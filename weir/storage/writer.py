@@ -28,6 +28,7 @@ from weir.storage.layout import (
     state_file,
     within,
 )
+from weir.storage.local_copies import CopiedWriter, LocalCopies
 from weir.storage.store import (
     CheckpointStore,
     StoreWriter,
@@ -55,12 +56,14 @@ class StoredSnapshotWriter:
         inline_max: int | None,
         cancelled: Callable[[], bool],
         is_savepoint: bool = False,
+        copies: LocalCopies | None = None,
     ) -> None:
         """Prepare to write.
 
         Args:
             inline_max: Smaller pieces are kept inline; None keeps everything inline.
             is_savepoint: ``store`` is the savepoint's own directory, not the job's storage.
+            copies: Gets a copy of each file of a checkpoint; a savepoint's have none.
         """
         self.cancelled = cancelled
         self.inline_max = inline_max
@@ -73,6 +76,7 @@ class StoredSnapshotWriter:
         self._checkpoint_id = checkpoint_id
         self._subtask = subtask
         self._written: list[str] = []
+        self._copies = None if is_savepoint else copies
 
     def put(
         self,
@@ -86,13 +90,16 @@ class StoredSnapshotWriter:
         """Keep ``data`` under a name: in the handle when it is small, else in a file."""
         inline = self.inline_max is None or len(data) < self.inline_max
         path = None if inline else self.path(name)
+        checksum = checksum_of(data)
         if path is not None:
             self._store.put(within(self._directory, path), data)
+            if self._copies is not None:
+                self._copies.put(self._checkpoint_id, data, checksum)
         return StateHandle(
             kind=kind,
             name=name,
             size=len(data),
-            checksum=checksum_of(data),
+            checksum=checksum,
             path=path,
             inline=data if inline else None,
             key_groups=key_groups,
@@ -121,7 +128,15 @@ class StoredSnapshotWriter:
 
     def open(self, path: str) -> StoreWriter:
         """Write a large state file piece by piece, under a path that ``path`` gave."""
-        return self._store.open_writer(within(self._directory, path))
+        stored = self._store.open_writer(within(self._directory, path))
+        if self._copies is None:
+            return stored
+        return CopiedWriter(stored, self._copies.begin(self._checkpoint_id))
+
+    def note(self, handles: Sequence[StateHandle]) -> None:
+        """The subtask's part of the checkpoint consists of these, older files among them."""
+        if self._copies is not None:
+            self._copies.name(self._checkpoint_id, handles)
 
     def put_items(self, name: str, items: Sequence[Any], mode: str = "split") -> StateHandle:
         """Keep a list of JSON values or bytes as operator state."""
@@ -132,6 +147,8 @@ class StoredSnapshotWriter:
         if handle.path is not None:
             self._store.delete(within(self._directory, handle.path))
             self._written.remove(handle.path)
+            if self._copies is not None:
+                self._copies.withdrawn(self._checkpoint_id, handle)
 
     @property
     def has_files(self) -> bool:
@@ -171,6 +188,7 @@ def writer_factory(
     *,
     durable: bool,
     open_store: Callable[[str | None], CheckpointStore] = store_for,
+    copies: LocalCopies | None = None,
 ) -> WriterFactory:
     """Writers for the subtasks of one attempt.
 
@@ -196,6 +214,7 @@ def writer_factory(
             inline_max=config.inline_max_bytes if durable or is_savepoint else None,
             cancelled=cancelled,
             is_savepoint=is_savepoint,
+            copies=copies,
         )
 
     return make

@@ -25,7 +25,7 @@ from weir.protocol.driver_messages import (
     JobPlanned,
     NumberedCommand,
 )
-from weir.protocol.events import WorkerStarted
+from weir.protocol.events import Recovered, WorkerStarted
 from weir.protocol.inspection import InspectSubtask
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason
 from weir.protocol.messages import (
@@ -84,7 +84,10 @@ _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
         WriteManifest: frozenset({"checkpoint.barrier.options.base_id"}),
         RecordAborted: frozenset({"checkpoint.barrier.options.base_id"}),
     },
-    9: {WorkerStarted: frozenset({"memory_limit"})},
+    9: {
+        WorkerStarted: frozenset({"memory_limit"}),
+        Recovered: frozenset({"restored_local_bytes"}),
+    },
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {

@@ -26,7 +26,7 @@ from weir.state.backends.choice import open_tables
 from weir.state.channel_state import KIND, decode_records
 from weir.state.store import OperatorStateStore
 from weir.storage.layout import JobLayout
-from weir.storage.manifest import read_handle
+from weir.storage.local_copies import LocalCopies, StateReader
 from weir.storage.store import CheckpointStore, store_for
 from weir.storage.writer import writer_factory
 from weir.worker.chain_output import ChainedOperator, ChainOutput, Targets
@@ -49,12 +49,14 @@ def build_subtasks(
     snapshot_thread: SnapshotThread,
     clock: Clock,
     open_store: Callable[[str | None], CheckpointStore] = store_for,
+    copies: LocalCopies | None = None,
     entering: Callable[[SubtaskId], None] = lambda chain: None,
     budget: MemoryBudget | None = None,
 ) -> list[Subtask]:
     """Every chain's subtask of this slot, restored, opened and running.
 
     Args:
+        copies: The slot's copies of state files; None: the job keeps none.
         entering: Called with each subtask before its operators are created and opened.
         budget: The memory for the tables of all of them; None: unlimited.
 
@@ -72,6 +74,7 @@ def build_subtasks(
             config.checkpoints,
             durable=bool(deploy.storage),
             open_store=open_store,
+            copies=copies,
         ),
         snapshot_thread,
         inbox=inbox,
@@ -86,12 +89,14 @@ def build_subtasks(
             continue
         entering(SubtaskId(chain.head, slot_index))
         started = clock.monotonic_ns()
+        reader = StateReader(restored, deploy.restored_directory, copies)
         subtask, restored_bytes = _build(
-            chain, plan, config, deploy, slot_index, restores, restored, snapshotter,
+            chain, plan, config, deploy, slot_index, restores, reader, snapshotter,
             transport=transport, reporter=reporter, clock=clock, budget=budget,
         )  # fmt: skip
         elapsed_ms = (clock.monotonic_ns() - started) / 1e6
-        subtask.start({"restored_bytes": restored_bytes, "restore_ms": elapsed_ms})
+        details: dict[str, object] = {"restored_bytes": restored_bytes, "restore_ms": elapsed_ms}
+        subtask.start(details | reader.details())
         subtasks.append(subtask)
     return subtasks
 
@@ -103,7 +108,7 @@ def _build(
     deploy: Deploy,
     slot_index: int,
     restores: dict[SubtaskId, OperatorRestore],
-    restored: CheckpointStore,
+    reader: StateReader,
     snapshotter: Snapshotter,
     *,
     transport: Transport,
@@ -146,7 +151,7 @@ def _build(
             allow_pickled_state=config.allow_pickled_state,
             allow_non_restored_state=config.allow_non_restored_state,
             restored=[h for h in restore.handles if h.handle.kind != KIND] if restore else (),
-            read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
+            read=reader.read,
             clock=clock,
             tables=open_tables(config.state, key_groups, budget) if node.keyed else None,
             restored_id=base_of(deploy),
@@ -189,7 +194,7 @@ def _build(
             [edge.selector for edge in chain.in_edges],
             max_parallelism[chain.head],
             chain.parallelism,
-            read=lambda handle: read_handle(restored, deploy.restored_directory, handle),
+            read=reader.read,
             pickles=config.allow_pickled_state,
         )
     in_order = [

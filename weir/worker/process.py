@@ -66,6 +66,7 @@ from weir.protocol.messages import (
 )
 from weir.protocol.wire import WireMessage
 from weir.secrets import job_secrets
+from weir.storage.local_copies import LocalCopies, open_copies
 from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples
@@ -147,6 +148,7 @@ class WorkerClass(Protocol):
         memory_limit_bytes: int | None,
         cpu_pressure_ns: Callable[[], int],
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]],
+        copies: LocalCopies | None,
         aside: Callable[[Callable[[], None]], None],
     ) -> RunsSubtasks: ...
 
@@ -323,6 +325,7 @@ class WorkerProcess:
             memory_limit_bytes=None if run.memory is None else run.memory.limit_bytes,
             cpu_pressure_ns=CpuPressure().lacked_ns,
             sampled_calls=stacks.calls,
+            copies=open_copies(run.copies, config.state.local_copies_bytes_max),
             aside=_aside,
         )
         self._asked: SimpleQueue[InspectSubtask] = SimpleQueue()  # For stacks.

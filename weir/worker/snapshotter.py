@@ -304,6 +304,7 @@ class Snapshotter:
             if running.cancelled:
                 raise SnapshotCancelled
             handles += part.write(writer)
+        writer.note(handles)
         return tuple(handles)
 
     def _decline(self, chain: SubtaskId, checkpoint_id: CheckpointId, error: Exception) -> None:

@@ -79,6 +79,7 @@ class RunWorker:
     host: str  # To listen on for data connections.
     master: Address
     memory: MemoryLimit | None  # None: nothing limits it.
+    copies: str | None = None  # The slot's directory for copies of state files.
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
 )
 from weir.state.backends.budget import MemoryBudget
+from weir.storage.local_copies import LocalCopies
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
 from weir.worker.brief_slices import BriefSlices
@@ -82,10 +83,16 @@ class Worker:
         cpu_pressure_ns: Callable[[], int] = lambda: 0,
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]] = dict,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
+        copies: LocalCopies | None = None,
         aside: Aside = _at_once,
         plan: ExecutionGraph | None = None,
     ) -> None:
-        """Prepare; ``plan`` is that of the graph where there is one already."""
+        """Prepare.
+
+        Args:
+            copies: The slot's copies of state files; None: the job keeps none.
+            plan: That of the graph, where there is one already.
+        """
         self.finished = False  # The process may exit.
         self.subtasks: Sequence[Subtask] = ()
         self._plan = plan or ExecutionGraph(graph)
@@ -104,6 +111,7 @@ class Worker:
         self._cpu_pressure_ns = cpu_pressure_ns  # Of the host, since the attempt began.
         self._sampled_calls = sampled_calls
         self._open_store = open_store
+        self._copies = copies
         self._taps = Taps(reporter, clock, aside)
         self._receivers: dict[ChannelId, Subtask] = {}
         self._senders: dict[ChannelId, tuple[Subtask, OutputGate, int]] = {}
@@ -165,9 +173,13 @@ class Worker:
             case CheckpointCompleted(_, checkpoint_id, final):
                 self._brief.on_completed(checkpoint_id)
                 self._guarded(lambda subtask: subtask.on_completed(checkpoint_id, final=final))
+                if self._copies is not None:
+                    self._snapshot_thread.submit(partial(self._copies.completed, checkpoint_id))
             case CheckpointAborted(_, checkpoint_id, _):
                 self._brief.on_aborted(checkpoint_id)
                 self._guarded(lambda subtask: subtask.on_aborted(checkpoint_id))
+                if self._copies is not None:
+                    self._snapshot_thread.submit(partial(self._copies.aborted, checkpoint_id))
             case InspectSubtask(kind=InspectionKind.RECORDS):
                 self._taps.open(command, self.subtasks, is_allowed=self._config.allow_tap)
             case _:
@@ -186,6 +198,7 @@ class Worker:
                 snapshot_thread=self._snapshot_thread,
                 clock=self._clock,
                 open_store=self._open_store,
+                copies=self._copies,
                 entering=self._enter,
                 budget=self._budget,
             )

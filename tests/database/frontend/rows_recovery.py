@@ -53,6 +53,7 @@ def eventful(of: Job, now: datetime | None = None) -> list[Attempt]:
         restore_ms=400.0,
         catch_up_ms=2_300.0,
         restored_bytes=1_240_000,
+        restored_local_bytes=1_200_000,
         replayed_records=48_211,
     )
     third = factories.attempt(

@@ -146,6 +146,10 @@ def test_a_recovery_says_how_long_it_took_and_what_was_replayed() -> None:
     assert (recovery["downtime"], recovery["kind"]["text"]) == ("Down for 284 ms", "Recovery")
     assert recovery["restored"] == "checkpoint 41"
     assert recovery["replayed"] == "38,200"
+    assert recovery["restored_bytes"] == "1.04 MB"
+    job.attempts.filter(number=2).update(restored_local_bytes=0)
+    (recovery,) = details_of(job)["recoveries"]
+    assert recovery["restored_bytes"] == "1.04 MB, none of it from local copies"
     assert recovery["catch_up"] == "1.21 s"
     assert not recovery["has_more"]
     assert recovery["beyond"] == ""

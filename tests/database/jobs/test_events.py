@@ -115,7 +115,9 @@ def test_restart_within_a_driver() -> None:
         worker_started(2, slot=1, pid=100),
         attempt_started(2, checkpoint=5),
         changed(JobStatus.RUNNING),
-        Recovered(0, AttemptNumber(2), "sink-1 failed", CheckpointId(5), 0.0, 12.0, 34.0, 56, 78),
+        Recovered(
+            0, AttemptNumber(2), "sink-1 failed", CheckpointId(5), 0.0, 12.0, 34.0, 56, 78, 40
+        ),
         CaughtUp(0, AttemptNumber(2), 90.0),
     )
     assert (job.status, job.cause) == ("running", "")
@@ -123,6 +125,7 @@ def test_restart_within_a_driver() -> None:
     assert (first.end, first.cause.splitlines()[0]) == ("failed", "sink-1 failed")
     assert (second.restored_checkpoint, second.restore_ms, second.catch_up_ms) == (5, 34.0, 90.0)
     assert (second.replayed_records, second.restored_bytes) == (78, 56)
+    assert second.restored_local_bytes == 40
     worker = Worker.objects.get(attempt=second)
     assert (worker.slot_index, worker.host, worker.pid) == (1, "worker-7", 100)
     exception = JobException.objects.get(job=job)

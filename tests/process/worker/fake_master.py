@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,10 +130,19 @@ class FakeMaster:
     # A slot's usual life.
 
     def accept_slot(
-        self, loaded: bytes, slot_index: int = 0, secrets: Secrets = ()
+        self,
+        loaded: bytes,
+        slot_index: int = 0,
+        secrets: Secrets = (),
+        copies_directory: Path | None = None,
     ) -> ControlConnection:
+        """Accept a slot; with a directory it keeps local copies there."""
         slot, _ = self.expect(SlotRegistered, slot_index=slot_index)
-        self.send(slot, SlotAccepted(JOB_ID, loaded, secrets))
+        accepted = SlotAccepted(JOB_ID, loaded, secrets)
+        if copies_directory is not None:
+            directory = str(copies_directory)
+            accepted = replace(accepted, keeps_copies=True, copies_directory=directory)
+        self.send(slot, accepted)
         return slot
 
     def order_worker(

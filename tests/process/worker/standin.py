@@ -17,12 +17,14 @@ from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, JobId, OperatorId, SubtaskId
+from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
 from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import Watermark
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
 from weir.secrets import job_secrets
+from weir.storage.local_copies import LocalCopies
+from weir.storage.store import checksum_of
 from weir.worker.memory.holders import Holder
 from weir.worker.ports import (
     CommandArrived,
@@ -71,6 +73,7 @@ class StandInWorker:
         memory_bytes: Callable[[], int],
         memory_limit_bytes: int | None,
         cpu_pressure_ns: Callable[[], int],
+        copies: LocalCopies | None,
         sampled_calls: Callable[[], Any],
         aside: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -86,6 +89,7 @@ class StandInWorker:
         self._clock = clock
         self._memory_bytes = memory_bytes
         self._memory_limit_bytes = memory_limit_bytes
+        self._copies = copies
 
     def handle(self, item: InboxItem) -> None:
         match item:
@@ -118,6 +122,12 @@ class StandInWorker:
             case "wait_for_ever":
                 self._tell({"waits": True})
                 wait_for_ever()
+            case "copy":
+                assert self._copies is not None
+                left = sorted(os.listdir(self._copies.directory))
+                state = f"state {self._attempt}".encode()
+                self._copies.put(CheckpointId(1), state, checksum_of(state))
+                self._tell({"left": left})
             case "start_a_process":
                 self._tell({"child": subprocess.Popen(["sleep", "600"]).pid})
         for channel in self._plan.channels:

@@ -224,6 +224,13 @@ def test_a_recovery_tells_its_phases() -> None:
     ]
 
 
+def test_a_recovery_tells_how_much_came_from_local_copies() -> None:
+    recovered = Recovered(20, AttemptNumber(2), "x", None, 0.0, 1.0, 2.0, 1_200_000, 5)
+    for local, told in ((1_100_000, "1.1 MB"), (0, "none")):
+        (line,) = fold(view(), [replace(recovered, restored_local_bytes=local)])
+        assert f"(1.2 MB, {told} of it from local copies)" in line
+
+
 def test_metrics_come_at_most_every_ten_seconds() -> None:
     job, log = view(), None
     fold(job, started())

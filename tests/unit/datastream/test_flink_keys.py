@@ -20,6 +20,7 @@ COMMON: dict[str, Any] = {
     "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
     "execution.checkpointing.incremental": False,
     "execution.checkpointing.interval": "10 s",
+    "execution.checkpointing.local-backup.enabled": True,
     "execution.checkpointing.max-concurrent-checkpoints": 1,
     "execution.checkpointing.min-pause": "500 ms",
     "execution.checkpointing.mode": "EXACTLY_ONCE",
@@ -44,6 +45,7 @@ COMMON: dict[str, Any] = {
     "restart-strategy.fixed-delay.attempts": 3,
     "restart-strategy.fixed-delay.delay": "5 s",
     "slot.request.timeout": "1 min",
+    "state.backend.local-recovery": True,
     "state.backend.type": "hashmap",
     "state.checkpoint-storage": "filesystem",
 }

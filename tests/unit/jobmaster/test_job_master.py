@@ -41,6 +41,7 @@ from weir.protocol.events import (
     CaughtUp,
     CheckpointSettled,
     JobChanged,
+    Notice,
     Recovered,
     SlotChanged,
 )
@@ -199,6 +200,39 @@ def test_a_killed_worker_is_replaced_at_once_and_the_cause_is_kept() -> None:
     assert "worker process of slot 1 (pid 101) ended: killed by signal 9" in recovered.cause
     assert "Traceback" in recovered.cause
     assert (recovered.attempt, recovered.backoff_ms) == (2, 0)
+
+
+def test_a_recovery_tells_how_much_came_from_local_copies_and_which_were_damaged() -> None:
+    job = JobHarness().running()
+    job.master.on_slot(exited(1))
+    job.wait(0)
+    job.cluster.run()
+    job.ready(0, 1)
+    job.cluster.run()
+    for chain, damaged in (("source-0", 0), ("source-1", 1), ("sink-0", 1), ("sink-1", 2)):
+        texts = [f"copy {n} was not taken" for n in range(damaged)]
+        job.subtasks(
+            SubtaskStatus.RUNNING,
+            chain,
+            restored_bytes=100,
+            restored_local_bytes=100 - 30 * damaged,
+            damaged_copies=texts,
+        )
+    (recovered,) = job.happened(Recovered)
+    assert (recovered.restored_bytes, recovered.restored_local_bytes) == (400, 280)
+    assert [notice.text for notice in job.happened(Notice)] == [
+        "4 local copies of state were damaged, and read from the storage instead: source-1: copy 0 "
+        "was not taken; sink-0: copy 0 was not taken; sink-1: copy 0 was not taken; and 1 more"
+    ]
+
+
+def test_a_recovery_without_local_copies_says_nothing_of_them() -> None:
+    job = JobHarness().running()
+    job.master.on_slot(exited(1))
+    job.restarted()
+    (recovered,) = job.happened(Recovered)
+    assert recovered.restored_local_bytes is None
+    assert not job.happened(Notice)
 
 
 def test_one_failure_that_brings_others_is_one_failure() -> None:

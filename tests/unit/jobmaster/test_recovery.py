@@ -108,6 +108,27 @@ def test_a_damaged_one_is_passed_over_and_that_is_said() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("data", "taken"), [(None, 1), (b"", 1), (b"stat", 1), (b"state ", 1), (b"STATE", 2)]
+)
+def test_files_that_are_not_read_are_to_be_there_with_their_size(
+    data: bytes | None, taken: int
+) -> None:
+    store = MemoryStore()
+    stored_checkpoint(store, 1)
+    damage(store, 2)
+    path = in_job(JOB, "chk-2/1/sink-0-x")
+    assert len(store.read(path)) == 5
+    store.delete(path)
+    if data is not None:
+        store.put(path, data)
+    choice = choose_restore(store, JOB, PLAN, CONFIG, None, reads=False)
+    assert choice.checkpoint_id == taken
+    assert bool(choice.notes) == (taken == 1)
+    if taken == 2:
+        assert choose_restore(store, JOB, PLAN, CONFIG, None).checkpoint_id == 1
+
+
 def test_damage_to_an_older_one_does_not_matter() -> None:
     store = MemoryStore()
     damage(store, 1)

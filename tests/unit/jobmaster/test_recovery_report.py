@@ -32,3 +32,13 @@ def test_an_attempt_that_replaced_none_has_nothing_to_report() -> None:
     report = RecoveryReport()
     assert report.running(attempt(1), 0, 5) is None
     assert report.progressed(10, 6) is None
+
+
+def test_one_damaged_copy_is_told_as_one() -> None:
+    damaged = attempt(1)
+    assert damaged.damage == ""
+    damaged.damaged_copies = ["sink-0: it has 1 bytes instead of 2"]
+    assert damaged.damage == (
+        "a local copy of state was damaged, and read from the storage instead: "
+        "sink-0: it has 1 bytes instead of 2"
+    )

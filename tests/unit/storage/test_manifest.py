@@ -279,6 +279,15 @@ def test_verifying_names_every_file_that_is_not_whole() -> None:
     store.delete("job-1/chk-1/1/d")
     with pytest.raises(CorruptStateError) as caught:
         verify(store, manifest(good, bad, gone, empty, inline()))
+    with pytest.raises(CorruptStateError) as looked:
+        verify(store, manifest(good, bad, gone, empty, inline()), reads=False)
+    assert "chk-1/1/b" not in str(looked.value)
+    assert "chk-1/1/c: it is missing; job-1/chk-1/1/d: it is missing" in str(looked.value)
+    store.put("job-1/chk-1/1/d", b"")
+    verify(store, manifest(good, bad, empty, inline()), reads=False)
+    store.put("job-1/chk-1/1/d", b"x")
+    with pytest.raises(CorruptStateError, match=r"chk-1/1/d: it does not have its 0 bytes"):
+        verify(store, manifest(good, bad, empty, inline()), reads=False)
     for name in ("chk-1/1/b: its checksum", "chk-1/1/c: it is missing", "chk-1/1/d: it is missing"):
         assert name in str(caught.value)
     assert "chk-1/1/a" not in str(caught.value)

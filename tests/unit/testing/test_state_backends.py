@@ -135,6 +135,40 @@ def test_the_backend_is_set_by_its_class_or_by_its_key() -> None:
     assert isinstance(env.get_state_backend(), HashMapStateBackend)
 
 
+def test_local_copies_are_set_by_their_keys_and_kept_with_any_backend() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+
+    def state() -> StateConfig:
+        return env._job.state
+
+    assert not state().local_copies
+    for key in (
+        "execution.checkpointing.local-backup.enabled",
+        "execution.state-recovery.from-local",
+        "state.backend.local-recovery",
+    ):
+        for text in ("true", "false"):
+            env.configure(Configuration().set_string(key, text))
+            assert state().local_copies is (text == "true")
+    env.configure({"state.backend.local-recovery": True, "weir.local-backup.max-size": "2 gb"})
+    for key in ("taskmanager.state.local.root-dirs", "execution.checkpointing.local-backup.dirs"):
+        env.configure({key: f"/disk/{key}"})
+        assert state().local_copies_directory == f"/disk/{key}"
+    env.set_state_backend(EmbeddedRocksDBStateBackend())
+    assert isinstance(env.get_state_backend(), EmbeddedRocksDBStateBackend)
+    assert state().local_copies
+    assert state().local_copies_bytes_max == 2 << 30
+    assert state().local_copies_directory == f"/disk/{key}"
+    for wrong in (
+        {"execution.checkpointing.local-backup.dirs": "/one,/two"},
+        {"execution.checkpointing.local-backup.dirs": ""},
+        {"weir.local-backup.max-size": "0 b"},
+        {"weir.local-backup.max-size": "2 tb"},
+    ):
+        with pytest.raises(ConfigError):
+            env.configure(wrong)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [

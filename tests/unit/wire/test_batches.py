@@ -25,7 +25,7 @@ from weir.protocol.driver_messages import (
     EventBatch,
     NumberedCommand,
 )
-from weir.protocol.events import Notice, WorkerStarted
+from weir.protocol.events import Notice, Recovered, WorkerStarted
 from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
 from weir.protocol.lifecycle import ENDS_AS, CheckpointStatus, FailureReason, SubtaskStatus
 from weir.protocol.messages import (
@@ -93,6 +93,9 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
         assert counted.pop("memory_bytes") == 0
     if version >= 7:
         assert (counted.pop("cpu_pressure_ms"), counted.pop("calls")) == (0, [])
+    if version >= 9:
+        (recovered,) = (e for e in written["events"] if e["type"] == "Recovered")
+        assert recovered.pop("restored_local_bytes") is None
     if version >= 5:
         (planned,) = (e for e in written["events"] if e["type"] == "JobPlanned")
         assert planned["restart"].pop("ends_on_repeated_error") is True
@@ -222,6 +225,19 @@ def test_a_control_plane_of_the_version_before_is_told_neither_loads_nor_writing
     assert b"load" not in before
     assert b"writing_ms" not in before
     assert batches.decode_batch(before, 6) == EventBatch(1, (replace(acknowledged, writing_ms=()),))
+
+
+def test_a_control_plane_of_the_version_before_is_not_told_of_local_copies() -> None:
+    recovered = Recovered(
+        1, AttemptNumber(2), "x", None, 0.0, 1.0, 2.0, 100, 3, restored_local_bytes=60
+    )
+    event = batches.encode_event(recovered)
+    assert batches.decode_batch(batches.encode_batch(1, [event])).events == (recovered,)
+    before = batches.encode_batch(1, [event], version=8)
+    assert b"local" not in before
+    assert batches.decode_batch(before, 8).events == (
+        replace(recovered, restored_local_bytes=None),
+    )
 
 
 def test_a_control_plane_of_the_version_before_is_not_told_of_records_under_way() -> None:

@@ -1,6 +1,7 @@
 """The asynchronous part: what is acknowledged, declined, or neither, and what stays behind."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.builders import subtask
 from tests.unit.operators.operator_harness import ManualClock
@@ -10,6 +11,7 @@ from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
 from weir.protocol.messages import GateAlignment, SnapshotMetrics
 from weir.storage.layout import SAVEPOINT_MANIFEST, in_job
+from weir.storage.local_copies import LocalCopies
 from weir.storage.memory import MemoryStore
 from weir.storage.writer import StoredSnapshotWriter, writer_factory
 from weir.worker.ports import Call
@@ -51,7 +53,7 @@ class BrokenStore(MemoryStore):
 
 
 class Harness:
-    def __init__(self, store: MemoryStore | None = None) -> None:
+    def __init__(self, store: MemoryStore | None = None, copies: LocalCopies | None = None) -> None:
         self.store = store or MemoryStore()
         self.savepoints = {"/s/one": MemoryStore()}
         self.thread = SnapshotQueue()
@@ -68,6 +70,7 @@ class Harness:
                 config,
                 durable=True,
                 open_store=lambda uri: self.savepoints[uri or ""],
+                copies=copies,
             ),
             self.thread,
             inbox=self.thread,
@@ -105,6 +108,23 @@ class SharingPart(Part):
 
     def write(self, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
         return [self.OLD, *super().write(writer)]
+
+
+def test_copies_of_files_of_earlier_checkpoints_are_kept_while_one_names_them(
+    tmp_path: Path,
+) -> None:
+    shared, other = (tmp_path / f"{name}-100" for name in (SharingPart.OLD.checksum, "1"))
+    for copy in (shared, other):
+        copy.touch()
+    copies = LocalCopies(tmp_path, 1 << 20)
+    harness = Harness(copies=copies)
+    harness.write(SharingPart("a"))
+    harness.thread.run()
+    assert len(list(tmp_path.iterdir())) == 3
+    copies.completed(ONE)
+    assert shared.exists()
+    assert not other.exists()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_files_of_earlier_checkpoints_are_not_deleted_with_a_snapshot() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +29,14 @@ from weir.operators.sources.split_source import EMPTY_WAIT_MS
 from weir.protocol.deployment import Address, Deploy, StopProcess
 from weir.protocol.elements import EndOfInput
 from weir.protocol.messages import (
+    CheckpointAborted,
     CheckpointCompleted,
     SubtaskChanged,
     SubtaskMetrics,
     TriggerCheckpoint,
 )
+from weir.storage.local_copies import LocalCopies
+from weir.storage.store import checksum_of
 from weir.worker.metrics_reports import INTERVAL_NS
 from weir.worker.ports import (
     Call,
@@ -83,6 +87,7 @@ class WorkerHarness:
         credit_bytes: int = 1_000,
         cpu_wait_ns: Callable[[], int] | None = None,
         memory_bytes: Callable[[], int] | None = None,
+        copies: LocalCopies | None = None,
     ) -> None:
         self.made: list[Operator] = []
         self.clock = ManualClock()
@@ -101,7 +106,7 @@ class WorkerHarness:
         self.worker = Worker(
             job, config, ATTEMPT, JOB, 0,
             inbox=self.snapshots, transport=self.transport, reporter=self.reports,
-            snapshot_thread=self.snapshots, clock=self.clock,
+            snapshot_thread=self.snapshots, clock=self.clock, copies=copies,
             **({} if cpu_wait_ns is None else {"cpu_wait_ns": cpu_wait_ns}),
             **({} if memory_bytes is None else {"memory_bytes": memory_bytes}),
         )  # fmt: skip
@@ -182,6 +187,24 @@ def test_a_trigger_reaches_every_subtask_and_a_completion_too() -> None:
     assert harness.reports.acknowledged == [1, 1]
     harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
     assert harness.sink.calls == [("completed", 1)]
+
+
+def test_the_end_of_a_checkpoint_deletes_copies_on_the_thread_of_snapshots(tmp_path: Path) -> None:
+    copies = LocalCopies(tmp_path, 1 << 20)
+    harness = WorkerHarness(copies=copies)
+    harness.deploy()
+    for number in (1, 2, 3):
+        copies.put(CheckpointId(number), b"x" * number, checksum_of(b"x" * number))
+    commands = (
+        (CheckpointAborted(ATTEMPT, CheckpointId(3)), 2),
+        (CheckpointCompleted(ATTEMPT, CheckpointId(2)), 1),
+    )
+    for command, left in commands:
+        before = len(list(tmp_path.iterdir()))
+        harness.command(command)
+        assert len(list(tmp_path.iterdir())) == before
+        harness.snapshots.run()
+        assert len(list(tmp_path.iterdir())) == left
 
 
 @pytest.mark.parametrize("where", ["on_batch", "snapshot"])

@@ -42,13 +42,13 @@ from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.base import Entries, FrozenView, Held, StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.changed_keys import merged
-from weir.state.backends.local_directory import LocalDirectory
 from weir.state.backends.progress import Progress, Since
 from weir.state.backends.rocksdb_options import database_options, move_options
 from weir.state.codec import SlotKey, slot_key
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
 from weir.state.shared import ChangeLog
+from weir.storage.local_directory import LocalDirectory
 
 PIECE_VALUES: Final = 4_096  # Of a file: some 5 ms.
 PIECE_BYTES: Final = 1 << 20

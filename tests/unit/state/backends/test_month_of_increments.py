@@ -108,7 +108,7 @@ class Month:
             self.store.dies_in = None
 
     def sweep(self) -> None:
-        """As each attempt does: what nothing names and nobody writes goes."""
+        """As each attempt does: the files that no manifest names, and no checkpoint writes, go."""
         sweep_shared(self.store, JOB, lambda _, number: number <= self.number)
         for number in {int(path.split("chk-")[1].split("/")[0]) for path in self.checkpoints()}:
             if number not in self.line:
@@ -118,7 +118,7 @@ class Month:
         return [path for path in self.store.list(LAYOUT.directory) if "/chk-" in path]
 
     def restored(self) -> dict[int, int]:
-        """What a subtask on the heap has after a restore of the newest."""
+        """The values of a subtask on the heap after a restore of the newest."""
         one = opened(HEAP, self.store, self.handles, len(self.handles), 0, 1)
         state, values = states_of(one)["value"], {}
         for key in one.keyed.keys("value"):

@@ -1,4 +1,4 @@
-"""A directory of one database, which the next one deletes if its process died before it could.
+"""A directory on a machine's own disk, which the next process deletes if its own died before.
 
 Its process holds a lock on a file beside it, which ends with the process in any way. The lock is
 looked at only by processes of the same account.
@@ -8,18 +8,34 @@ import fcntl
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import finalize
 
 from weir.errors import ConfigError
 
-_PREFIX, _DIRECTORY, _LOCK = "weir-state-", "-db", ".lock"
+_DIRECTORY, _LOCK = "-db", ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """The content of local directories, which tells them from those of others, and errors."""
+
+    prefix: str  # Of their names.
+    content: str  # Of which an error says that it cannot be kept.
+    setting: str  # The key that names another place.
+
+
+ROCKSDB = Purpose("weir-state-", "state", "state.backend.rocksdb.localdir")
+COPIES = Purpose(
+    "weir-copies-", "local copies of state", "execution.checkpointing.local-backup.dirs"
+)
 
 
 class LocalDirectory:
     """A new directory, readable by its account alone, until ``close``."""
 
-    def __init__(self, parent: str | None) -> None:
+    def __init__(self, parent: str | None, purpose: Purpose = ROCKSDB) -> None:
         """Make the directory, and delete those that processes left which are gone.
 
         Raises:
@@ -29,7 +45,7 @@ class LocalDirectory:
             if parent is not None:
                 Path(parent).mkdir(parents=True, exist_ok=True)
             # Locked before it has its name: another process may look for abandoned ones just now.
-            lock, made = tempfile.mkstemp(prefix=_PREFIX, dir=parent)
+            lock, made = tempfile.mkstemp(prefix=purpose.prefix, dir=parent)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.path = Path(f"{made}{_DIRECTORY}")
             os.rename(made, _lock_of(self.path))
@@ -37,11 +53,11 @@ class LocalDirectory:
         except OSError as error:
             where = parent or tempfile.gettempdir()
             raise ConfigError(
-                f"state cannot be kept in {where}: {error.strerror}; name a directory on each "
-                "slot's machine with state.backend.rocksdb.localdir"
+                f"{purpose.content} cannot be kept in {where}: {error.strerror}; name a directory "
+                f"on each slot's machine with {purpose.setting}"
             ) from error
         self._delete = finalize(self, _delete, self.path, lock)  # Also where nothing closes it.
-        _delete_abandoned(self.path.parent)
+        _delete_abandoned(self.path.parent, purpose)
 
     def close(self) -> None:
         """Delete the directory."""
@@ -58,8 +74,8 @@ def _lock_of(directory: Path) -> Path:
     return directory.with_name(directory.name + _LOCK)
 
 
-def _delete_abandoned(parent: Path) -> None:
-    for lock in parent.glob(f"{_PREFIX}*{_LOCK}"):
+def _delete_abandoned(parent: Path, purpose: Purpose) -> None:
+    for lock in parent.glob(f"{purpose.prefix}*{_LOCK}"):
         try:
             held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
         except OSError:
