@@ -6,12 +6,16 @@ mode ``CHANGES`` holds the keys that changed, or were removed, since the checkpo
 without a mode goes on with the file before it, or stands for itself.
 
 A chain stays short. A state is written whole in slices, sixteen files of a sixteenth of its key
-groups each. Each checkpoint that writes changes rewrites the oldest slice as well, and files of
-which no group is valid any more leave the chain. So a restore reads the changes of sixteen
-checkpoints at most. And where the changes of a chain are larger than what it holds whole, the next
-checkpoint writes everything anew. So a checkpoint has at most about three times the bytes of its
-state: what is whole, changes of that size, and the last changes; after a change of parallelism also
-void parts of old slices, until all of their groups are rewritten.
+groups each. Where the changes of a chain have a third of the bytes that it holds whole, or are in
+32 files, a checkpoint that writes changes rewrites the oldest slice as well, and files of which no
+group is valid any more leave the chain. So at a steady rate a restore reads a third more than the
+state, and the changes of 48 checkpoints at most. And where the changes of a chain are larger than
+what it holds whole, the next checkpoint writes everything anew. So a checkpoint has at most about
+three times the bytes of its state: what is whole, changes of that size, and the last changes; after
+a change of parallelism also void parts of old slices, until all of their groups are rewritten.
+
+At 1 % of changes a checkpoint writes 4 % of the state, with a slice every second time. It would be
+7 % with a slice each time, and 1 % without, at the price of ever longer restores.
 """
 
 from collections.abc import Sequence
@@ -28,6 +32,8 @@ from weir.storage.layout import writer_of_shared
 
 SLICES: Final = 16
 _ONE_SLICE_BYTES: Final = 1 << 20  # Of a state that is no larger: files cost more than its bytes.
+CHANGES_LONG: Final = 1 / 3  # The size of a chain's changes from which on slices are rewritten.
+CHANGES_FILES_LONG: Final = 32  # And their number.
 CHANGES_MAX: Final = 1.0  # The size of a chain's changes, in sizes of what it holds whole.
 
 Valid: TypeAlias = npt.NDArray[np.bool_]  # By the index of a key group.
@@ -76,6 +82,13 @@ class Chain:
     def files(self) -> tuple[StateHandle, ...]:
         """The files of which some group is valid."""
         return tuple(file for file, share in zip(self._files, self._shares, strict=True) if share)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a slice of it is to be rewritten."""
+        changes = [file.size for file in self.files if file.mode == CHANGES]
+        is_large = sum(changes) >= CHANGES_LONG * self.whole_size
+        return is_large or len(changes) >= CHANGES_FILES_LONG
 
     @property
     def is_too_long(self) -> bool:

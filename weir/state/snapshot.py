@@ -118,7 +118,7 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
 def _write_state(
     frozen: FrozenKeyedState, state: FrozenState, writer: StoredSnapshotWriter
 ) -> Sequence[StateHandle]:
-    """Store one state: whole, or its changes and a slice of it (``weir.state.chains``)."""
+    """Store one state: whole, or its changes, perhaps with a slice (``weir.state.chains``)."""
     name, groups = file_name(state.name, state.part), frozen.key_groups
     whole = partial(_state, frozen, state, groups)
     changes = state.changes if writer.shares else None
@@ -140,11 +140,12 @@ def _write_state(
     elif changes.is_empty:
         files = chain.files
     else:
-        rewritten = chain.next_slice()
+        rewritten = chain.next_slice() if chain.is_long else None
         rest = partial(_changes, frozen, state, changes, rewritten)
-        begun = partial(_state, frozen, state, rewritten)
         added = _written(name, rest, groups, writer, CHANGES)
-        added += _written(name, begun, rewritten, writer, WHOLE)
+        if rewritten is not None:
+            begun = partial(_state, frozen, state, rewritten)
+            added += _written(name, begun, rewritten, writer, WHOLE)
         files = Chain([*chain.files, *added], groups).files
     changes.stored(files)
     return files
@@ -361,7 +362,7 @@ def _changes(
     frozen: FrozenKeyedState,
     state: FrozenState,
     changes: FrozenChanges,
-    without: KeyGroupRange,
+    without: KeyGroupRange | None,
     canonical: bool,
 ) -> Content:
     """The changes in all other key groups; the value of a key that was removed is null."""
