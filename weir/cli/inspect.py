@@ -157,7 +157,7 @@ def valid_rows(
                 continue
             if handle.mode == CHANGES:
                 changed.add(key)
-                if row.values["value"] is None:
+                if row.values.get("value", 0) is None:  # Rows of tables are never removed.
                     continue
             yield row
         if handle.mode == WHOLE and handle.key_groups is not None:

@@ -31,7 +31,8 @@ from weir.operators.row_groups import Groups, SlotGrouper, group_rows
 from weir.operators.tuple_slots import TupleSlots
 
 if TYPE_CHECKING:
-    from weir.state.columnar import Column, ColumnarTable, Slots
+    from weir.state.changed_rows import Slots
+    from weir.state.columnar import Column, ColumnarTable
 
 Values = npt.NDArray[Any]
 

@@ -17,7 +17,8 @@ from weir.operators.row_groups import Indices
 from weir.state.integer_index import IntegerIndex
 
 if TYPE_CHECKING:
-    from weir.state.columnar import ColumnarTable, Slots
+    from weir.state.changed_rows import Slots
+    from weir.state.columnar import ColumnarTable
 
 _SIZE_MIN = 1_024
 _UNKNOWN = -1

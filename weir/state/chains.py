@@ -16,6 +16,10 @@ a change of parallelism also void parts of old slices, until all of their groups
 
 At 1 % of changes a checkpoint writes 4 % of the state, with a slice every second time. It would be
 7 % with a slice each time, and 1 % without, at the price of ever longer restores.
+
+A columnar table has no slices, for its rows lie in the order in which their keys came: a checkpoint
+writes its changes until those have half of the bytes that are whole, or are in 64 files, and then
+all of it anew.
 """
 
 from collections.abc import Sequence
@@ -34,6 +38,8 @@ SLICES: Final = 16
 _ONE_SLICE_BYTES: Final = 1 << 20  # Of a state that is no larger: files cost more than its bytes.
 CHANGES_LONG: Final = 1 / 3  # The size of a chain's changes from which on slices are rewritten.
 CHANGES_FILES_LONG: Final = 32  # And their number.
+TABLE_CHANGES_LONG: Final = 1 / 2  # The size of a table's changes from which on it is written anew.
+TABLE_FILES_LONG: Final = 64  # And their number.
 CHANGES_MAX: Final = 1.0  # The size of a chain's changes, in sizes of what it holds whole.
 
 Valid: TypeAlias = npt.NDArray[np.bool_]  # By the index of a key group.
@@ -86,20 +92,32 @@ class Chain:
     @property
     def is_long(self) -> bool:
         """Whether a slice of it is to be rewritten."""
-        changes = [file.size for file in self.files if file.mode == CHANGES]
-        is_large = sum(changes) >= CHANGES_LONG * self.whole_size
-        return is_large or len(changes) >= CHANGES_FILES_LONG
+        return self._has_changes(CHANGES_LONG, CHANGES_FILES_LONG)
+
+    @property
+    def is_table_too_long(self) -> bool:
+        """Whether a table is to be written anew."""
+        return self._has_changes(TABLE_CHANGES_LONG, TABLE_FILES_LONG)
 
     @property
     def is_too_long(self) -> bool:
         """Whether its changes are larger than what it holds whole."""
-        return sum(f.size for f in self.files if f.mode == CHANGES) > CHANGES_MAX * self.whole_size
+        return sum(self._changes) > CHANGES_MAX * self.whole_size
 
     @property
     def whole_size(self) -> int:
         """The bytes of the groups that it holds whole, about."""
         each = zip(self._files, self._shares, strict=True)
         return int(sum(file.size * share for file, share in each if file.mode != CHANGES))
+
+    @property
+    def _changes(self) -> list[int]:
+        """The sizes of the files of changes."""
+        return [file.size for file in self.files if file.mode == CHANGES]
+
+    def _has_changes(self, part: float, files: int) -> bool:
+        """Whether its changes have a part of what is whole, or are in so many files."""
+        return sum(self._changes) >= part * self.whole_size or len(self._changes) >= files
 
     def next_slice(self) -> KeyGroupRange:
         """The key groups to rewrite next: those that were rewritten the longest ago."""

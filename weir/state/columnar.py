@@ -10,9 +10,13 @@ needs no saving any more. Keys and their groups are only ever appended, and grow
 arrays, so a view simply keeps those arrays and their length.
 
 Row 0 belongs to the null key and is empty where there is none.
+
+Where checkpoints are incremental, the rows that are written to are noted by the interval between
+two barriers (``weir.state.progress``), so that a checkpoint can read those alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -22,11 +26,12 @@ import pyarrow as pa
 
 from weir.errors import ConfigError, ProtocolError, RestoreError
 from weir.graph.key_groups import Key, key_group
-from weir.ids import CheckpointId, KeyGroupRange
+from weir.ids import CheckpointId, KeyGroupRange, StateHandle
+from weir.state.changed_rows import ChangedRows, Slots
 from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key, used_values
 from weir.state.integer_index import IntegerIndex
+from weir.state.progress import Progress, Since
 
-Slots: TypeAlias = npt.NDArray[np.int64]
 Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
 
 CHUNK_ROWS = 65_536
@@ -34,6 +39,7 @@ _ROWS_MIN = 1_024
 _NULL_SLOT = 0
 _INT_KEY_BYTES = 32  # In memory, with its place in the index.
 _OBJECT_KEY_BYTES = 200
+_FILES = 0  # A table's only number in its progress.
 
 
 class Column:
@@ -41,6 +47,7 @@ class Column:
 
     def __init__(self, dtype: npt.DTypeLike, chunk_rows: int) -> None:
         self.dtype = np.dtype(dtype)
+        self.progress: Progress[ChangedRows] | None = None  # None: changes are not noted.
         self._values: npt.NDArray[Any] = np.zeros(_ROWS_MIN, self.dtype)
         self._chunk_rows = chunk_rows
         self._views: list[FrozenColumn] = []
@@ -64,8 +71,7 @@ class Column:
 
         Shape: n slots, n values or one for all.
         """
-        for view in self._views:
-            view.save_before_write(slots)
+        self._begin_write(slots)
         self._values[slots] = values
 
     def add(self, slots: Slots, values: npt.NDArray[Any]) -> None:
@@ -73,9 +79,14 @@ class Column:
 
         Shape: n slots, n values.
         """
+        self._begin_write(slots)
+        np.add.at(self._values, slots, values)
+
+    def _begin_write(self, slots: Slots) -> None:
         for view in self._views:
             view.save_before_write(slots)
-        np.add.at(self._values, slots, values)
+        if self.progress is not None and (changed := self.progress.now) is not None:
+            changed.mark(slots)
 
     def magnitude(self, rows: int) -> int:
         """The largest absolute value of the first ``rows`` slots of a column of integers."""
@@ -172,6 +183,22 @@ class FrozenColumn:
                 yield saved[:size]
                 self._spares.append(saved)
 
+    def pieces(self, rows: Slots) -> Iterator[npt.NDArray[Any]]:
+        """The values of ascending rows, an array for each chunk, once; on the snapshot thread."""
+        firsts = np.arange(len(self._needed) + 1) * self._chunk_rows
+        bounds = np.searchsorted(rows, firsts).tolist()
+        for chunk in range(len(self._needed)):
+            own = rows[bounds[chunk] : bounds[chunk + 1]]
+            with self._lock:
+                saved = self._saved.pop(chunk, None)
+                if saved is None:
+                    values = self._live[own]
+                    self._needed[chunk] = False
+            if saved is not None:
+                values = saved[own - chunk * self._chunk_rows]
+                self._spares.append(saved)
+            yield values
+
     def give_back(self) -> None:
         """Return the saved chunks that were not read."""
         with self._lock:
@@ -243,8 +270,12 @@ class ColumnarTable:
         max_parallelism: int,
         *,
         chunk_rows: int = CHUNK_ROWS,
+        notes_changes: bool = False,
     ) -> None:
         """An empty table; with ``key_type`` None keys are Python values of any key type.
+
+        Args:
+            notes_changes: Whether checkpoints may hold what changed.
 
         Raises:
             ConfigError: A column is of a type that has no fixed size.
@@ -270,6 +301,9 @@ class ColumnarTable:
         self._has_null = False
         self._groups: npt.NDArray[np.uint16] = np.zeros(_ROWS_MIN, np.uint16)
         self._groups[_NULL_SLOT] = key_group(None, max_parallelism)
+        self._progress = Progress(lambda: ChangedRows(self.rows)) if notes_changes else None
+        for made in self.columns.values():
+            made.progress = self._progress
 
     def __len__(self) -> int:
         """The number of keys."""
@@ -318,7 +352,7 @@ class ColumnarTable:
         """
         made = ColumnarTable(
             self.name, key_type, columns, self.key_groups, self.max_parallelism,
-            chunk_rows=self.chunk_rows,
+            chunk_rows=self.chunk_rows, notes_changes=self._progress is not None,
         )  # fmt: skip
         made._index, made._groups = self._index, self._groups
         made._has_null = self._has_null
@@ -328,6 +362,7 @@ class ColumnarTable:
                 column.grow(self.rows)
             else:
                 made.columns[name] = old if old.dtype == column.dtype else old.widened(column.dtype)
+            made.columns[name].progress = made._progress
         return made
 
     def slots_of(self, keys: Keys) -> Slots:
@@ -382,12 +417,27 @@ class ColumnarTable:
         row = np.array([slot])
         return {name: column.gather(row)[0].item() for name, column in self.columns.items()}
 
-    def freeze(self, checkpoint_id: CheckpointId) -> "FrozenColumns":
+    def freeze(
+        self, checkpoint_id: CheckpointId, base_id: CheckpointId | None = None
+    ) -> "FrozenColumns":
         """A view of the table as it is now.
+
+        Args:
+            base_id: The completed checkpoint that this one may build on; 0: later ones may build on
+                this one; None: neither.
 
         Units: O(columns x chunks), independent of the number of keys.
         """
-        return FrozenColumns(checkpoint_id, self)
+        since = None
+        if self._progress is not None and base_id is not None:
+            self._progress.limit()
+            since = self._progress.close(checkpoint_id, base_id)
+        return FrozenColumns(checkpoint_id, self, since)
+
+    def go_on_from(self, checkpoint_id: CheckpointId, files: Sequence[StateHandle]) -> None:
+        """The table is as a checkpoint has it that the next may build on, with these files."""
+        if self._progress is not None:
+            self._progress.begin(checkpoint_id, {_FILES: files})
 
     def view_parts(self) -> tuple[Any, int, npt.NDArray[np.uint16], bool]:
         """Stored keys, rows, key groups and whether there is a null key: all append-only."""
@@ -468,6 +518,7 @@ class ColumnarTable:
         if not self._has_null:
             self._check(self._groups[:1])
             self._has_null = True
+            self._note_new(_NULL_SLOT, _NULL_SLOT + 1)
 
     def _appended(self, groups: npt.NDArray[np.uint16]) -> None:
         """Make room for the keys that the index has just added, and store their key groups."""
@@ -480,6 +531,11 @@ class ColumnarTable:
         self._groups[rows - len(groups) : rows] = groups
         for column in self.columns.values():
             column.grow(rows)
+        self._note_new(rows - len(groups), rows)
+
+    def _note_new(self, start: int, end: int) -> None:
+        if self._progress is not None and (changed := self._progress.now) is not None:
+            changed.append(start, end)
 
     def _check(self, groups: npt.NDArray[np.uint16]) -> None:
         owned = self.key_groups
@@ -493,8 +549,14 @@ class ColumnarTable:
 class FrozenColumns:
     """A columnar table as it was at a barrier; safe to read from another thread."""
 
-    def __init__(self, checkpoint_id: CheckpointId, table: ColumnarTable) -> None:
+    def __init__(
+        self,
+        checkpoint_id: CheckpointId,
+        table: ColumnarTable,
+        since: Since[ChangedRows] | None = None,
+    ) -> None:
         self.checkpoint_id = checkpoint_id
+        self.since = since  # None: all is to be written.
         self.name = table.name
         self.key_type = table.key_type
         self.key_groups = table.key_groups
@@ -506,6 +568,36 @@ class FrozenColumns:
 
     def __len__(self) -> int:
         return self.rows - 1 + self.has_null
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of its keys and values, as they are stored."""
+        row_bytes = 10 + sum(column.dtype.itemsize for column in self.columns.values())
+        return self.rows * row_bytes
+
+    @property
+    def base(self) -> Sequence[StateHandle]:
+        """The shared files of the checkpoint that this one may build on; empty: there are none."""
+        return () if self.since is None else self.since.files.get(_FILES, ())
+
+    def changed_rows(self) -> Slots:
+        """The rows that changed since that checkpoint, ascending. Units: O(rows)."""
+        assert self.since is not None
+        rows = ChangedRows.of_all(self.since.intervals, self.rows)
+        return rows if self.has_null else rows[rows > _NULL_SLOT]
+
+    def stored(self, handles: Sequence[StateHandle]) -> None:
+        """The shared files of this checkpoint, for later ones to build on; empty: it has none."""
+        if self.since is not None:
+            self.since.store(_FILES, handles)
+
+    def pieces(self, rows: Slots) -> Iterator[tuple[Slots, list[npt.NDArray[Any]]]]:
+        """Ascending rows, once, chunk by chunk, and the columns' values; on the snapshot thread."""
+        firsts = np.arange(0, self.rows + self._chunk_rows, self._chunk_rows)
+        bounds = np.searchsorted(rows, firsts).tolist()
+        columns = [column.pieces(rows) for column in self.columns.values()]
+        for (start, end), *values in zip(pairwise(bounds), *columns, strict=True):
+            yield rows[start:end], values
 
     def chunks(self) -> Iterator[tuple[int, int, list[npt.NDArray[Any]]]]:
         """All rows, once: start, end and the columns' values, valid until the next chunk.

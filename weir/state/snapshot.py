@@ -42,6 +42,7 @@ from weir.protocol.restore import CHANGES, WHOLE
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend, file_name
 from weir.state.backends.base import FrozenChanges
 from weir.state.chains import Chain, Valid, slices
+from weir.state.changed_rows import Slots
 from weir.state.codec import (
     MixedKeysError,
     SlotKey,
@@ -106,12 +107,15 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
         StorageError: The storage failed.
     """
     handles: list[StateHandle] = []
-    if isinstance(frozen, FrozenKeyedState):
-        for state in frozen.states:
-            handles += _write_state(frozen, state, writer)
-        return tuple(handles)
-    for name, content in _contents(frozen):
-        handles += _written(name, content, frozen.key_groups, writer)
+    match frozen:
+        case FrozenKeyedState():
+            for state in frozen.states:
+                handles += _write_state(frozen, state, writer)
+        case FrozenColumns():
+            handles += _write_table(frozen, writer)
+        case FrozenTimers():
+            if any(map(len, frozen.timers.values())):
+                handles += _written("timers", partial(_timers, frozen), frozen.key_groups, writer)
     return tuple(handles)
 
 
@@ -148,6 +152,30 @@ def _write_state(
             added += _written(name, begun, rewritten, writer, WHOLE)
         files = Chain([*chain.files, *added], groups).files
     changes.stored(files)
+    return files
+
+
+def _write_table(frozen: FrozenColumns, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
+    """Store a table: whole, or its changes (``weir.state.chains``)."""
+    name, groups = f"table.{frozen.name}", frozen.key_groups
+    whole = partial(_table, frozen, None)
+    if frozen.since is None or not writer.shares:
+        return _written(name, whole, groups, writer) if len(frozen) else ()
+    chain = Chain(frozen.base, groups)
+    rows = frozen.changed_rows()
+    if not len(frozen):
+        files: Sequence[StateHandle] = ()
+    elif not frozen.base or chain.is_table_too_long or 2 * len(rows) > len(frozen):
+        if frozen.nbytes < (writer.inline_max or 0):
+            frozen.stored(())
+            return _written(name, whole, groups, writer)
+        files = _written(name, whole, groups, writer, WHOLE)
+    elif not len(rows):
+        files = chain.files
+    else:
+        changes = partial(_table, frozen, rows)
+        files = [*chain.files, *_written(name, changes, groups, writer, CHANGES)]
+    frozen.stored(files)
     return files
 
 
@@ -314,19 +342,6 @@ class _About:
         )
 
 
-def _contents(
-    frozen: FrozenTimers | FrozenColumns,
-) -> Iterator[tuple[str, Callable[[bool], Content]]]:
-    """Names of files, and functions that make their content, with canonical keys if True."""
-    match frozen:
-        case FrozenTimers():
-            if any(map(len, frozen.timers.values())):
-                yield "timers", partial(_timers, frozen)
-        case FrozenColumns():
-            if len(frozen):
-                yield f"table.{frozen.name}", partial(_table, frozen)
-
-
 # Writing.
 
 
@@ -444,7 +459,8 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
     return Content(schema, batches())
 
 
-def _table(frozen: FrozenColumns, canonical: bool) -> Content:
+def _table(frozen: FrozenColumns, rows: Slots | None, canonical: bool) -> Content:
+    """The rows of a table: all, in their order, or some, ascending."""
     keys, groups = frozen.keys, frozen.groups
     first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
     of_objects = not isinstance(keys, np.ndarray)
@@ -455,6 +471,9 @@ def _table(frozen: FrozenColumns, canonical: bool) -> Content:
         piece += keys[max(start - 1, 0) : end - 1]
         return piece
 
+    def slots_at(some: Slots) -> list[SlotKey]:
+        return [keys[row - 1] if row else None for row in some.tolist()]
+
     def stored_keys(start: int, end: int) -> pa.Array:
         if of_objects:
             return store_keys(slots(start, end), key_kind)
@@ -462,11 +481,19 @@ def _table(frozen: FrozenColumns, canonical: bool) -> Content:
             return pa.concat_arrays([pa.nulls(1, pa.int64()), pa.array(keys[: end - 1])])
         return pa.array(keys[start - 1 : end - 1])
 
+    def stored_keys_at(some: Slots) -> pa.Array:
+        if of_objects:
+            return store_keys(slots_at(some), key_kind)
+        return pa.array(keys[np.maximum(some, 1) - 1], mask=some == 0)
+
     key_kind: pa.DataType | None = pa.int64()
     if of_objects:
         # Columns are read once only, so the type must be right the first time.
-        spans = _spans(first, frozen.rows, piece_rows)
-        key_kind = None if canonical else stored_key_type(slots(*span) for span in spans)
+        if rows is None:
+            known = (slots(*span) for span in _spans(first, frozen.rows, piece_rows))
+        else:
+            known = (slots_at(rows[start:end]) for start, end in _spans(0, len(rows), piece_rows))
+        key_kind = None if canonical else stored_key_type(known)
     columns = {name: column.dtype for name, column in frozen.columns.items()}
     about = _About(
         "table",
@@ -489,7 +516,15 @@ def _table(frozen: FrozenColumns, canonical: bool) -> Content:
                 arrays += [pa.array(column[start - chunk : end - chunk]) for column in values]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return Content(schema, batches(), of_objects)
+    def batches_of(some: Slots) -> Iterator[pa.RecordBatch]:
+        for own, values in frozen.pieces(some):
+            for start, end in _spans(0, len(own), piece_rows):
+                piece = own[start:end]
+                arrays = [pa.array(groups[piece]), stored_keys_at(piece)]
+                arrays += [pa.array(column[start:end]) for column in values]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return Content(schema, batches() if rows is None else batches_of(rows), of_objects)
 
 
 def _spans(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

@@ -289,7 +289,8 @@ class OperatorStateStore:
         if self.is_keyed:
             parts.append(KeyedPart(self._keyed.freeze(checkpoint_id, base_id)))
             parts.append(KeyedPart(self._timers.freeze(checkpoint_id)))
-            parts += [KeyedPart(table.freeze(checkpoint_id)) for table in self._tables.values()]
+            tables = self._tables.values()
+            parts += [KeyedPart(table.freeze(checkpoint_id, base_id)) for table in tables]
         parts += [state.freeze() for state in self._lists.values()]
         parts += [state.freeze() for state in self._broadcasts.values()]
         return parts
@@ -307,6 +308,8 @@ class OperatorStateStore:
         }
         if shared:
             self._keyed.go_on_from(checkpoint_id, shared)
+        for name, table in self._tables.items():
+            table.go_on_from(checkpoint_id, shared.get(f"table.{name}", ()))
 
     def _table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
@@ -353,7 +356,14 @@ class OperatorStateStore:
     def _new_table(
         self, name: str, key_type: pa.DataType | None, columns: Mapping[str, npt.DTypeLike]
     ) -> ColumnarTable:
-        return ColumnarTable(name, key_type, columns, self.key_groups, self.max_parallelism)
+        return ColumnarTable(
+            name,
+            key_type,
+            columns,
+            self.key_groups,
+            self.max_parallelism,
+            notes_changes=self._keyed.tables.is_incremental,
+        )
 
     def _list(self, name: str, mode: Mode) -> OperatorListState:
         state = self._lists.get(name)

@@ -177,6 +177,8 @@ class FrozenView:
 class StateTables(Protocol):
     """All tables of one operator subtask."""
 
+    is_incremental: bool  # Whether checkpoints hold what changed, and share the rest.
+
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table, empty."""
 

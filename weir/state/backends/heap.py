@@ -88,6 +88,8 @@ class HeapTable(SharedTables[SlotKey]):
 class HeapTables:
     """The tables of one operator subtask, in memory."""
 
+    is_incremental = False
+
     def __init__(self, groups: int) -> None:
         self._groups = groups
 

@@ -21,7 +21,7 @@ A mutable value that is read is fresh from then on, because it can be changed in
 increment holds is copied before.
 
 The keys of what was written are kept by the interval between two barriers, so that a checkpoint can
-tell what changed since the one it builds on (``progress``).
+tell what changed since the one it builds on (``weir.state.progress``).
 """
 
 import pickle
@@ -29,6 +29,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -41,12 +42,12 @@ from weir.graph.key_groups import TAG_INT, TAG_NONE, TAG_STR, decode_key, encode
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.base import Entries, FrozenView, Held, StateTable
 from weir.state.backends.budget import MemoryBudget
-from weir.state.backends.changed_keys import merged
-from weir.state.backends.progress import Progress, Since
+from weir.state.backends.changed_keys import ChangedKeys, merged
 from weir.state.backends.rocksdb_options import database_options, move_options
 from weir.state.codec import SlotKey, slot_key
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
+from weir.state.progress import Progress, Since
 from weir.state.shared import ChangeLog
 from weir.storage.local_directory import LocalDirectory
 
@@ -228,7 +229,7 @@ class _View:
         self.checkpoint_id = checkpoint_id
         self.base_id = base_id
         self.iterators: list[Any] = []
-        self.since: Since | None = None
+        self.since: Since[ChangedKeys] | None = None
         self.is_released = False
 
 
@@ -339,7 +340,7 @@ class FrozenRocksChanges:
             yield key
 
     @property
-    def _since(self) -> Since:
+    def _since(self) -> Since[ChangedKeys]:
         if not self._view.iterators:
             self._store.write_up_to(self._view)
         assert self._view.since is not None
@@ -380,8 +381,8 @@ class RocksTables:
         self._numbers = count()
         self._lock = threading.Lock()  # Of writing.
         self._sealed: deque[_Increment] = deque()
-        self._is_incremental = is_incremental
-        self._progress = Progress(self._directory.path)
+        self.is_incremental = is_incremental
+        self._progress = Progress(partial(ChangedKeys, self._directory.path))
 
     # Tables.
 
@@ -460,7 +461,7 @@ class RocksTables:
     ) -> FrozenView:
         """A view of tables as they are now."""
         mine = [table for table in tables if isinstance(table, RocksTable)]
-        base_id = base_id if self._is_incremental else None
+        base_id = base_id if self.is_incremental else None
         view = _View(mine, checkpoint_id, base_id)
         self._seal(view)
 
@@ -476,7 +477,7 @@ class RocksTables:
         self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
     ) -> None:
         """The tables are as a checkpoint has them that the next may build on, with these files."""
-        if not self._is_incremental:
+        if not self.is_incremental:
             return
         self._seal(None)
         while self._sealed:
@@ -627,7 +628,9 @@ class RocksTables:
         path = self._directory.path / f"{next(self._numbers)}.sst"
         bytes_written = self.guarded(lambda: _write_file(path, piece, self._options))
         self.guarded(lambda: table.family.ingest_external_file([str(path)], _MOVE))
-        self.guarded(lambda: self._progress.changed(table.number, [key for key, _ in piece]))
+        if (changed := self._progress.now) is not None:
+            self.guarded(lambda: changed.append(table.number, [key for key, _ in piece]))
+            self._progress.limit()
         if bytes_written:
             table.weight = max(self.weight_min, bytes_written // len(piece))
 

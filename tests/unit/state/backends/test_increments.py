@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -29,10 +30,10 @@ from weir.protocol.restore import (
     RestoreTarget,
     plan_restore,
 )
-from weir.state import chains
-from weir.state.backends import progress
+from weir.state import chains, progress
 from weir.state.backends.choice import open_tables
 from weir.state.chains import CHANGES_FILES_LONG, SLICES
+from weir.state.columnar import ColumnarTable
 from weir.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from weir.state.store import OperatorStateStore
 from weir.state.ttl import StateTtlConfig
@@ -45,6 +46,7 @@ from weir.storage.writer import StoredSnapshotWriter
 OPERATOR = OperatorId("op")
 LAYOUT = JobLayout(JOB)
 GROUPS = 8
+TABLE_FILES = 4  # Of changes, until a table is written anew.
 KEYS = (*range(12), "a", b"a", ("t", 1), None)
 HEAP = StateConfig()
 ROCKS = StateConfig(backend=StateBackendKind.ROCKSDB)
@@ -135,6 +137,10 @@ def values_of(stores: Iterable[OperatorStateStore]) -> dict[Any, dict[str, Any]]
     return {k: store.values_of(k) for store in stores for k in KEYS if store.owns(k)}
 
 
+def table_of(store: OperatorStateStore) -> ColumnarTable:
+    return store.table("rows", None, {"n": np.int64, "half": np.float64})
+
+
 def states_of(store: OperatorStateStore) -> dict[str, Any]:
     expiring = MapStateDescriptor("map", Types.STRING(), Types.LONG())
     expiring.enable_time_to_live(StateTtlConfig.new_builder(3_600_000).build())
@@ -171,6 +177,8 @@ class IncrementsMachine(RuleBasedStateMachine):
         self.patch.setattr(chains, "CHANGES_MAX", 1_000)  # Or little state is written whole.
         self.patch.setattr(chains, "CHANGES_LONG", 1_000)
         self.patch.setattr(chains, "CHANGES_FILES_LONG", rewrites)
+        self.patch.setattr(chains, "TABLE_CHANGES_LONG", 1_000)
+        self.patch.setattr(chains, "TABLE_FILES_LONG", TABLE_FILES)
         self.inline_max = inline_max
         self.store = Storage()
         self.attempt, self.next_id = 1, 1
@@ -222,21 +230,24 @@ class IncrementsMachine(RuleBasedStateMachine):
         ]
         self.states = [states_of(one) for one in self.subtasks]
 
-    def at(self, key: Any) -> dict[str, Any]:
+    def at(self, key: Any) -> tuple[dict[str, Any], ColumnarTable]:
         for one, states in zip(self.subtasks, self.states, strict=True):
             if one.owns(key):
                 one.keyed.set_current_key(key)
-                return states
+                return states, table_of(one)
         raise AssertionError(key)
 
     def change(self, changes: Changes) -> None:
         for key, n in changes:
-            states = self.at(key)
+            states, table = self.at(key)
             states["value"].update(n)
             if n is None:
                 states["map"].clear()
-            else:
-                states["map"].put("xy"[n % 2], n)
+                continue
+            states["map"].put("xy"[n % 2], n)
+            slots = table.slots_of([key])
+            table.column("n").add(slots, np.array([n]))
+            table.column("half").scatter(slots, n / 2)
 
     @precondition(lambda self: len(self.under_way) < 3)
     @rule(changes=CHANGED, spilled=CHANGED)
@@ -347,7 +358,7 @@ class IncrementsMachine(RuleBasedStateMachine):
             assert values_of(other) == expected
             return
         every = [handle for own in handles.values() for handle in own]
-        assert sum(h.mode == CHANGES for h in every) <= before * 2 * GROUPS
+        assert sum(h.mode == CHANGES for h in every) <= before * (2 * GROUPS + TABLE_FILES)
         self.attempt += 1
         self.under_way = {}
         self.open(handles, before, of, number if builds else None)

@@ -1,4 +1,4 @@
-"""The progress of a state from checkpoint to checkpoint: its files at each, and the keys since.
+"""The progress of a state from checkpoint to checkpoint: its files at each, and the changes since.
 
 A checkpoint is written as the changes since its *base*, which its barrier names: the checkpoint
 that completed last before it was triggered. What changed between two barriers is an *interval*.
@@ -13,26 +13,35 @@ the last completed checkpoint than is worth keeping track of.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from weir.ids import CheckpointId, StateHandle
-from weir.state.backends.changed_keys import ChangedKeys
 
 INTERVALS_MAX: Final = 16  # Since a base: of checkpoints that did not complete.
-CHANGED_BYTES_MIN: Final = 16 << 20  # Of keys, which are kept track of however small the state is.
+CHANGED_BYTES_MIN: Final = 16 << 20  # Of notes, which are kept however small the state is.
 
 Files: TypeAlias = Mapping[int, Sequence[StateHandle]]  # By the number of a table.
 
 
+class Changes(Protocol):
+    """Notes on what changed between two barriers."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that the notes take."""
+
+
+C = TypeVar("C", bound=Changes)
+
+
 @dataclass(slots=True)
-class _Interval:
+class _Interval(Generic[C]):
     """The changes up to a barrier, since the one before it."""
 
     up_to: CheckpointId
-    keys: ChangedKeys
+    changes: C
 
 
 @dataclass(slots=True)
@@ -48,11 +57,11 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class Since(Generic[C]):
     """The files and changes that one checkpoint builds on."""
 
     files: Files  # Of its base; empty: there is none.
-    intervals: Sequence[ChangedKeys]  # Since its base.
+    intervals: Sequence[C]  # Since its base.
     _own: _Known
 
     def store(self, table: int, handles: Sequence[StateHandle]) -> None:
@@ -60,38 +69,32 @@ class Since:
         self._own.files[table] = tuple(handles)
 
 
-class Progress:
+class Progress(Generic[C]):
     """The progress of all tables of one operator subtask; one thread at a time uses it."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, make: Callable[[], C]) -> None:
+        """``make`` begins the notes of an interval."""
+        self.now: C | None = None  # Since the last barrier. None: not kept track of.
+        self._make = make
         self._known: dict[CheckpointId, _Known] = {}
-        self._intervals: deque[_Interval] = deque()  # Oldest first.
-        self._now: ChangedKeys | None = None  # Since the last barrier. None: not kept track of.
+        self._intervals: deque[_Interval[C]] = deque()  # Oldest first.
 
     def begin(self, checkpoint_id: CheckpointId, files: Files) -> None:
         """The tables are as this checkpoint has them."""
         known = {number: tuple(handles) for number, handles in files.items()}
         self._known[checkpoint_id] = _Known(known)
-        self._now = ChangedKeys(self._directory)
+        self.now = self._make()
 
-    def changed(self, table: int, keys: Sequence[bytes]) -> None:
-        """Sorted keys of a table have changed.
-
-        Raises:
-            OSError: The local disk failed.
-        """
-        if self._now is None:
-            return
-        self._now.append(table, keys)
+    def limit(self) -> None:
+        """Keep track no more where more has changed than is worth it."""
         whole = max((known.size for known in self._known.values()), default=0)
         if self._size > max(CHANGED_BYTES_MIN, whole):
             self._drop()
 
-    def close(self, checkpoint_id: CheckpointId, base_id: CheckpointId) -> Since:
+    def close(self, checkpoint_id: CheckpointId, base_id: CheckpointId) -> Since[C]:
         """A barrier ends the interval before it; the files and changes of its checkpoint."""
-        if self._now is not None:
-            self._intervals.append(_Interval(checkpoint_id, self._now))
+        if self.now is not None:
+            self._intervals.append(_Interval(checkpoint_id, self.now))
         if len(self._intervals) > INTERVALS_MAX:
             self._drop()
         for old in [number for number in self._known if number < base_id]:
@@ -100,18 +103,18 @@ class Progress:
             self._intervals.popleft()
         base = self._known.get(base_id)
         files = {} if base is None else base.files
-        intervals = () if base is None else tuple(one.keys for one in self._intervals)
+        intervals = () if base is None else tuple(one.changes for one in self._intervals)
         own = self._known[checkpoint_id] = _Known()
-        self._now = ChangedKeys(self._directory)
+        self.now = self._make()
         return Since(files, intervals, own)
 
     @property
     def _size(self) -> int:
-        now = 0 if self._now is None else self._now.size
-        return now + sum(one.keys.size for one in self._intervals)
+        now = 0 if self.now is None else self.now.size
+        return now + sum(one.changes.size for one in self._intervals)
 
     def _drop(self) -> None:
         """Keep track no more, until the next barrier."""
         self._known.clear()
         self._intervals.clear()
-        self._now = None
+        self.now = None

@@ -1,0 +1,203 @@
+"""Incremental checkpoints of columnar tables: the rows that changed, now and then all of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.unit.state.backends.test_increments import HEAP, LAYOUT, ROCKS, opened, writer
+from weir.cli.inspect import valid_rows
+from weir.config import StateConfig
+from weir.ids import CheckpointId, OperatorId, StateHandle, SubtaskId
+from weir.protocol.restore import CHANGES, WHOLE
+from weir.state.chains import TABLE_FILES_LONG
+from weir.state.columnar import ColumnarTable
+from weir.state.store import OperatorStateStore
+from weir.storage.memory import MemoryStore
+
+ROWS = 200_000  # Several chunks.
+COLUMNS = {"n": np.int64, "half": np.float64}
+
+
+class Line:
+    """One subtask's table and its checkpoints, each of which completes unless it is aborted."""
+
+    def __init__(self, key_type: pa.DataType | None, config: StateConfig = ROCKS) -> None:
+        self.key_type, self.store = key_type, MemoryStore()
+        self.number = self.base = CheckpointId(0)
+        self.handles: tuple[StateHandle, ...] = ()
+        self.subtask = opened(config, self.store, {}, 1, 0, 1)
+
+    @property
+    def table(self) -> ColumnarTable:
+        return self.subtask.table("rows", self.key_type, COLUMNS)
+
+    def put(self, keys: Any, n: int) -> None:
+        slots = self.table.slots_of(pa.array(keys, self.key_type))
+        self.table.column("n").scatter(slots, n)
+        self.table.column("half").scatter(slots, n / 2)
+
+    def checkpoint(self, *, completes: bool = True, meanwhile: Any = None) -> list[StateHandle]:
+        """The files of the table."""
+        self.number = CheckpointId(self.number + 1)
+        parts = self.subtask.freeze(self.number, self.base)
+        if meanwhile is not None:
+            self.put(*meanwhile)
+        out = writer(self.store, self.number)
+        handles = tuple(handle for part in parts for handle in part.write(out))
+        for part in parts:
+            part.release()
+        if completes:
+            self.handles, self.base = handles, self.number
+        return [handle for handle in handles if handle.name == "table.rows"]
+
+    def new_bytes(self, files: list[StateHandle]) -> int:
+        of_this = f"shared/1-{self.number}/"
+        return sum(file.size for file in files if str(file.path).startswith(of_this))
+
+    def restored(self, config: StateConfig = HEAP) -> OperatorStateStore:
+        return opened(config, self.store, {0: self.handles}, 1, 0, 1, self.base)
+
+    def go_on(self) -> None:
+        """A new attempt, from the newest checkpoint."""
+        self.subtask.close()
+        self.subtask = self.restored(ROCKS)
+
+
+def values_of(store: OperatorStateStore, key_type: pa.DataType | None) -> dict[Any, Any]:
+    table = store.table("rows", key_type, COLUMNS)
+    slots = np.arange(1, table.rows)
+    slots = np.append(slots, 0) if len(table) == table.rows else slots
+    keys = table.keys_of(slots)
+    known = keys if isinstance(keys, list) else keys.to_pylist()
+    n, half = (table.column(name).gather(slots).tolist() for name in COLUMNS)
+    assert half == [value / 2 for value in n]
+    return dict(zip(known, n, strict=True))
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    made = Line(pa.int64())
+    yield made
+    made.subtask.close()
+
+
+def test_an_increment_has_the_rows_that_changed(line: Line) -> None:
+    line.put(range(ROWS), 0)
+    whole = line.new_bytes(line.checkpoint())
+    values, sizes = dict.fromkeys(range(ROWS), 0), []
+    for n in range(1, 61):
+        changed = range(n, ROWS, 100)
+        line.put(changed, n)
+        values |= dict.fromkeys(changed, n)
+        sizes.append(line.new_bytes(line.checkpoint()))
+        if n == 7:
+            line.go_on()
+    anew = [size for size in sizes if size > whole / 2]
+    assert len(anew) == 1, "written anew once its changes had half of its bytes"
+    assert sum(sizes) / len(sizes) < whole / 20
+    assert max(size for size in sizes if size not in anew) < whole / 60
+    assert values_of(line.restored(), pa.int64()) == values
+    assert line.new_bytes(line.checkpoint()) == 0, "nothing has changed"
+
+
+def test_few_changes_are_in_so_many_files_and_no_more(line: Line) -> None:
+    line.put(range(ROWS), 0)
+    line.checkpoint()
+    counts = []
+    for n in range(1, TABLE_FILES_LONG + 4):
+        line.put([n], n)
+        counts.append(sum(file.mode == CHANGES for file in line.checkpoint()))
+    assert max(counts) == TABLE_FILES_LONG
+    assert counts[-1] < 5
+
+
+def test_new_keys_and_the_null_key_are_changes(line: Line) -> None:
+    line.put(range(1_000), 1)
+    line.checkpoint()
+    line.table.slots_of(pa.array([5_000, None], pa.int64()))  # Their values stay zero.
+    assert [file.mode for file in line.checkpoint()] == [WHOLE, CHANGES]
+    line.put([None], 3)
+    line.checkpoint()
+    expected = dict.fromkeys(range(1_000), 1) | {5_000: 0, None: 3}
+    assert values_of(line.restored(), pa.int64()) == expected
+
+
+@pytest.mark.parametrize("key_type", [pa.string(), None], ids=str)
+def test_keys_of_any_type(key_type: pa.DataType | None) -> None:
+    line = Line(key_type)
+    line.put([f"key {n}" for n in range(20_000)], 1)
+    line.checkpoint()
+    line.put([f"key {n}" for n in range(0, 20_000, 7)], 2)
+    assert [file.mode for file in line.checkpoint()] == [WHOLE, CHANGES]
+    assert values_of(line.restored(), key_type) == {
+        f"key {n}": 1 if n % 7 else 2 for n in range(20_000)
+    }
+    line.subtask.close()
+
+
+def test_changes_of_a_checkpoint_that_came_to_nothing_are_in_the_next(line: Line) -> None:
+    line.put(range(ROWS), 0)
+    line.checkpoint()
+    line.put([1], 1)
+    line.checkpoint(completes=False)
+    line.put([2], 2)
+    files = line.checkpoint()
+    assert [file.mode for file in files] == [WHOLE, CHANGES]
+    restored = values_of(line.restored(), pa.int64())
+    assert (restored[1], restored[2]) == (1, 2)
+
+
+def test_what_is_written_behind_the_barrier_is_in_the_next_checkpoint_alone(line: Line) -> None:
+    line.put(range(ROWS), 0)
+    line.checkpoint()
+    line.put([1, ROWS - 1], 1)
+    line.checkpoint(meanwhile=(range(ROWS + 10), 9))
+    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(ROWS), 0) | {
+        1: 1,
+        ROWS - 1: 1,
+    }
+    line.checkpoint()
+    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(ROWS + 10), 9)
+
+
+def test_a_small_table_is_whole_in_each_checkpoint(line: Line) -> None:
+    line.put(range(10), 1)
+    first = line.subtask.freeze(CheckpointId(1), CheckpointId(0))
+    out = writer(line.store, CheckpointId(1), inline_max=1 << 16)
+    (handle,) = (h for part in first for h in part.write(out))
+    assert (handle.mode, handle.path) == (None, None)
+
+
+def test_a_changed_type_is_written_whole(line: Line) -> None:
+    line.put(range(1_000), 1)
+    line.checkpoint()
+    line.go_on()
+    wider = line.subtask.table("rows", pa.int64(), COLUMNS | {"new": np.int64})
+    wider.column("new").scatter(wider.slots_of(pa.array([3])), 7)
+    parts = line.subtask.freeze(CheckpointId(2), line.base)
+    out = writer(line.store, CheckpointId(2))
+    assert [file.mode for part in parts for file in part.write(out)] == [WHOLE]
+
+
+def test_a_backend_without_increments_notes_nothing() -> None:
+    line = Line(pa.int64(), HEAP)
+    line.put(range(1_000), 1)
+    line.checkpoint()
+    line.put([1], 2)
+    (file,) = line.checkpoint()
+    assert file.mode is None
+
+
+def test_inspect_shows_each_row_once(line: Line) -> None:
+    line.put(range(2_000), 1)
+    line.checkpoint()
+    line.put([5, 6], 2)
+    files = line.checkpoint()
+    rows = list(valid_rows(line.store, LAYOUT.directory, SubtaskId(OperatorId("op"), 0), files))
+    assert {row.values["key"]: row.values["n"] for row in rows} == {
+        n: 2 if n in (5, 6) else 1 for n in range(2_000)
+    }
+    assert len(rows) == 2_000
