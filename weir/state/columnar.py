@@ -583,8 +583,7 @@ class FrozenColumns:
     def changed_rows(self) -> Slots:
         """The rows that changed since that checkpoint, ascending. Units: O(rows)."""
         assert self.since is not None
-        rows = ChangedRows.of_all(self.since.intervals, self.rows)
-        return rows if self.has_null else rows[rows > _NULL_SLOT]
+        return ChangedRows.of_all(self.since.intervals, self.rows)
 
     def stored(self, handles: Sequence[StateHandle]) -> None:
         """The shared files of this checkpoint, for later ones to build on; empty: it has none."""

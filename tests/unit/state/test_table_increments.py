@@ -119,10 +119,11 @@ def test_new_keys_and_the_null_key_are_changes(line: Line) -> None:
     line.checkpoint()
     line.table.slots_of(pa.array([5_000, None], pa.int64()))  # Their values stay zero.
     assert [file.mode for file in line.checkpoint()] == [WHOLE, CHANGES]
+    expected: dict[Any, int] = dict.fromkeys(range(1_000), 1) | {5_000: 0, None: 0}
+    assert values_of(line.restored(), pa.int64()) == expected
     line.put([None], 3)
     line.checkpoint()
-    expected = dict.fromkeys(range(1_000), 1) | {5_000: 0, None: 3}
-    assert values_of(line.restored(), pa.int64()) == expected
+    assert values_of(line.restored(), pa.int64()) == expected | {None: 3}
 
 
 @pytest.mark.parametrize("key_type", [pa.string(), None], ids=str)
@@ -154,13 +155,14 @@ def test_what_is_written_behind_the_barrier_is_in_the_next_checkpoint_alone(line
     line.put(range(ROWS), 0)
     line.checkpoint()
     line.put([1, ROWS - 1], 1)
-    line.checkpoint(meanwhile=(range(ROWS + 10), 9))
-    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(ROWS), 0) | {
-        1: 1,
-        ROWS - 1: 1,
-    }
+    line.checkpoint(meanwhile=(range(ROWS), 9))
+    changed = {1: 1, ROWS - 1: 1}
+    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(ROWS), 0) | changed
+    line.put([1], 1)
+    line.checkpoint(meanwhile=(range(2 * ROWS), 8))  # The columns grow.
+    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(ROWS), 9) | {1: 1}
     line.checkpoint()
-    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(ROWS + 10), 9)
+    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(2 * ROWS), 8)
 
 
 def test_a_small_table_is_whole_in_each_checkpoint(line: Line) -> None:
@@ -177,9 +179,23 @@ def test_a_changed_type_is_written_whole(line: Line) -> None:
     line.go_on()
     wider = line.subtask.table("rows", pa.int64(), COLUMNS | {"new": np.int64})
     wider.column("new").scatter(wider.slots_of(pa.array([3])), 7)
-    parts = line.subtask.freeze(CheckpointId(2), line.base)
-    out = writer(line.store, CheckpointId(2))
-    assert [file.mode for part in parts for file in part.write(out)] == [WHOLE]
+    assert [file.mode for file in line.checkpoint()] == [WHOLE]
+    wider.column("n").scatter(wider.slots_of(pa.array([5])), 8)
+    wider.column("half").scatter(wider.slots_of(pa.array([5])), 4.0)
+    line.checkpoint()
+    restored = line.restored().table("rows", pa.int64(), wider.dtypes)
+    slots = restored.slots_of(pa.array([3, 4, 5]))
+    assert restored.column("n").gather(slots).tolist() == [1, 1, 8]
+    assert restored.column("new").gather(slots).tolist() == [7, 0, 0]
+
+
+def test_checkpoints_that_have_no_files_share_nothing(line: Line) -> None:
+    line.put(range(1_000), 1)
+    for number in (1, 2):
+        parts = line.subtask.freeze(CheckpointId(number), CheckpointId(number - 1))
+        out = writer(line.store, CheckpointId(number), inline_max=None)
+        (handle,) = (handle for part in parts for handle in part.write(out))
+        assert (handle.mode, handle.path) == (None, None)
 
 
 def test_a_backend_without_increments_notes_nothing() -> None:
