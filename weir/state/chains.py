@@ -8,8 +8,8 @@ without a mode goes on with the file before it, or stands for itself.
 A chain stays short. A state is written whole in slices, sixteen files of a sixteenth of its key
 groups each. Where the changes of a chain have a third of the bytes that it holds whole, or are in
 32 files, a checkpoint that writes changes rewrites the oldest slice as well, and files of which no
-group is valid any more leave the chain. So at a steady rate a restore reads a third more than the
-state, and the changes of 48 checkpoints at most. And where the changes of a chain are larger than
+group is valid any more leave the chain. So at 1 % of changes a restore reads half more than the
+state at most, and the changes of 48 checkpoints at most at any rate. And where the changes of a chain are larger than
 what it holds whole, the next checkpoint writes everything anew. So a checkpoint has at most about
 three times the bytes of its state: what is whole, changes of that size, and the last changes; after
 a change of parallelism also void parts of old slices, until all of their groups are rewritten.

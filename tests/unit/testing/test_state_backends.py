@@ -163,7 +163,7 @@ def test_local_copies_are_set_by_their_keys_and_kept_with_any_backend() -> None:
         {"execution.checkpointing.local-backup.dirs": "/one,/two"},
         {"execution.checkpointing.local-backup.dirs": ""},
         {"weir.local-backup.max-size": "0 b"},
-        {"weir.local-backup.max-size": "2 tb"},
+        {"weir.local-backup.max-size": "2 pb"},
     ):
         with pytest.raises(ConfigError):
             env.configure(wrong)
