@@ -39,6 +39,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.simulation.clock import SimClock
 from tests.simulation.cluster import (
@@ -97,12 +98,22 @@ from weir.protocol.events import (
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.messages import Acknowledged, Declined, Measurement, Report, SubtaskChanged
 from weir.protocol.pending import STOP_KINDS
+from weir.state import chains
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path
 from weir.storage.manifest import Tombstone, load
 from weir.storage.memory import MemoryStore
 from weir.worker.versions import installed_versions
 
+# State that is so little would be written whole by nearly each checkpoint.
+LITTLE_STATE: Mapping[str, float] = {
+    "CHANGES_MAX": 20.0,
+    "CHANGES_LONG": 20.0,
+    "CHANGES_FILES_LONG": 3,
+    "TABLE_CHANGED_MAX": 1.0,
+    "TABLE_CHANGES_LONG": 20.0,
+    "TABLE_FILES_LONG": 4,
+}
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
 INJECTED = "injected by the simulation"
@@ -318,8 +329,11 @@ class Simulation:
             SimulationFailed: A promise was broken.
         """
         try:
-            with fault_points.listening(
-                lambda point, where: self._on_production_point(point, where)
+            with (
+                patch.multiple(chains, **LITTLE_STATE),
+                fault_points.listening(
+                    lambda point, where: self._on_production_point(point, where)
+                ),
             ):
                 self._start_application()
                 while self._events.run_next():

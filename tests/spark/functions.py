@@ -199,6 +199,12 @@ def amounts(indexes: np.ndarray) -> pa.RecordBatch:
     return pa.record_batch({"key": indexes % KEYS, "amount": indexes % 7 + 1})
 
 
+def mostly_new(indexes: np.ndarray) -> pa.RecordBatch:
+    """One record in ten has one of five keys, each of the others a new one."""
+    keys = np.where(indexes % 10 == 0, indexes % 50, indexes)
+    return pa.record_batch({"key": keys, "amount": indexes % 7 + 1})
+
+
 def events(indexes: np.ndarray) -> pa.RecordBatch:
     """Ten milliseconds of event time per index; every fiftieth comes five seconds late."""
     at = indexes * 10 - np.where(indexes % 50 == 49, 5_000, 0)

@@ -6,7 +6,8 @@ recover.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.spark.functions import (
     amounts,
     events,
     late_row,
+    mostly_new,
     position_of,
     window_row,
 )
@@ -174,27 +176,37 @@ def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> Non
     assert counted.duplicated > 0
 
 
-def test_a_worker_killed_between_incremental_checkpoints_of_state_on_disk(tmp_path: Path) -> None:
-    """The output is that of an undisturbed run: two records of each position, numbered 1 and 2."""
-    settings = {
+@contextmanager
+def killing_after_changes(state: str) -> Iterator[Killer]:
+    """Kill a worker when a checkpoint has completed whose files of a state hold changes."""
+    killer = Killer("worker", after_checkpoints=1_000_000)
+
+    def hear(event: Any) -> None:
+        if isinstance(event, Acknowledged) and killer.after_checkpoints > 1_000:
+            handles = [handle for part in event.operators for handle in part.handles]
+            if any(handle.mode == CHANGES and handle.name == state for handle in handles):
+                killer.after_checkpoints = killer.completed + 1
+
+    with Listening(hear, killer):
+        yield killer
+    assert killer.killed is not None, "no checkpoint held changes"
+
+
+def incremental(tmp_path: Path) -> dict[str, str]:
+    """The settings of a job whose checkpoints hold what changed."""
+    return {
         "state.backend.type": "rocksdb",
         "state.backend.rocksdb.localdir": str(tmp_path / "state"),
         "execution.checkpointing.data-inline-threshold": "1 b",
     }
-    env = environment(tmp_path / "checkpoints", interval_ms=100, settings=settings)
+
+
+def test_a_worker_killed_between_incremental_checkpoints_of_state_on_disk(tmp_path: Path) -> None:
+    """The output is that of an undisturbed run: two records of each position, numbered 1 and 2."""
+    env = environment(tmp_path / "checkpoints", interval_ms=100, settings=incremental(tmp_path))
     stream = tagged_union(env, N, RATE).key_by(position_of).process(Numbering()).uid("numbering")
-    killer = Killer("worker", after_checkpoints=1_000_000)
-
-    def kill_after_changes(event: Any) -> None:
-        """Kill when a checkpoint has completed that names files of an earlier one."""
-        if isinstance(event, Acknowledged) and killer.after_checkpoints > 1_000:
-            modes = {handle.mode for part in event.operators for handle in part.handles}
-            if CHANGES in modes:
-                killer.after_checkpoints = killer.completed + 1
-
-    with Listening(kill_after_changes, killer):
+    with killing_after_changes("state.number"):
         result = collect(stream, "increments")
-    assert killer.killed is not None, "no checkpoint held changes"
     assert count(result.collected, N) == EXACT
     (recovered,) = result.history.recoveries
     assert recovered.restored_checkpoint is not None
@@ -226,6 +238,22 @@ def test_a_running_aggregate_over_columns_ends_right_and_only_grows(tmp_path: Pa
         expected[key] += amount
     assert {key: sums[-1] for key, sums in totals.items()} == expected
     assert all(sums == sorted(set(sums)) for sums in totals.values())
+
+
+def test_a_running_aggregate_whose_checkpoints_hold_the_rows_that_changed(tmp_path: Path) -> None:
+    env = environment(tmp_path / "checkpoints", interval_ms=100, settings=incremental(tmp_path))
+    source = DataGeneratorSource(mostly_new, ROWS, ROWS / 2, vectorised=True)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "amounts")
+    sums = stream.key_by("key").aggregate_batches(total=("amount", "sum"), n=("*", "count"))
+    with killing_after_changes("table.aggregates"):
+        result = collect(sums, "increments of columns")
+    assert len(result.history.recoveries) == 1
+    expected: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    whole = mostly_new(np.arange(ROWS)).to_pydict()
+    for key, amount in zip(whole["key"], whole["amount"], strict=True):
+        expected[key][0] += amount
+        expected[key][1] += 1
+    assert {key: [total, n] for key, total, n in map(tuple, result.collected)} == expected
 
 
 EVENTS = 6_000

@@ -8,11 +8,12 @@ without a mode goes on with the file before it, or stands for itself.
 A chain stays short. A state is written whole in slices, sixteen files of a sixteenth of its key
 groups each. Where the changes of a chain have a third of the bytes that it holds whole, or are in
 32 files, a checkpoint that writes changes rewrites the oldest slice as well, and files of which no
-group is valid any more leave the chain. So at 1 % of changes a restore reads half more than the
-state at most, and the changes of 48 checkpoints at most at any rate. And where the changes of a chain are larger than
-what it holds whole, the next checkpoint writes everything anew. So a checkpoint has at most about
-three times the bytes of its state: what is whole, changes of that size, and the last changes; after
-a change of parallelism also void parts of old slices, until all of their groups are rewritten.
+group is valid any more leave the chain. So a restore reads the changes of 48 checkpoints at most,
+and at 1 % of changes half more than the state at most. And where the changes of a chain are larger
+than what it holds whole, the next checkpoint writes everything anew. So a checkpoint has at most
+about three times the bytes of its state: what is whole, changes of that size, and the last changes;
+after a change of parallelism also void parts of old slices, until all of their groups are
+rewritten.
 
 At 1 % of changes a checkpoint writes 4 % of the state, with a slice every second time. It would be
 7 % with a slice each time, and 1 % without, at the price of ever longer restores.
@@ -40,6 +41,7 @@ CHANGES_LONG: Final = 1 / 3  # The size of a chain's changes from which on slice
 CHANGES_FILES_LONG: Final = 32  # And their number.
 TABLE_CHANGES_LONG: Final = 1 / 2  # The size of a table's changes from which on it is written anew.
 TABLE_FILES_LONG: Final = 64  # And their number.
+TABLE_CHANGED_MAX: Final = 1 / 2  # The share of rows up to which changes are written alone.
 CHANGES_MAX: Final = 1.0  # The size of a chain's changes, in sizes of what it holds whole.
 
 Valid: TypeAlias = npt.NDArray[np.bool_]  # By the index of a key group.
@@ -94,10 +96,10 @@ class Chain:
         """Whether a slice of it is to be rewritten."""
         return self._has_changes(CHANGES_LONG, CHANGES_FILES_LONG)
 
-    @property
-    def is_table_too_long(self) -> bool:
-        """Whether a table is to be written anew."""
-        return self._has_changes(TABLE_CHANGES_LONG, TABLE_FILES_LONG)
+    def is_table_due(self, changed: int, rows: int) -> bool:
+        """Whether a table is to be written anew, so many of whose rows have changed now."""
+        is_long = self._has_changes(TABLE_CHANGES_LONG, TABLE_FILES_LONG)
+        return is_long or changed > TABLE_CHANGED_MAX * rows
 
     @property
     def is_too_long(self) -> bool:

@@ -165,7 +165,7 @@ def _write_table(frozen: FrozenColumns, writer: StoredSnapshotWriter) -> Sequenc
     rows = frozen.changed_rows()
     if not len(frozen):
         files: Sequence[StateHandle] = ()
-    elif not frozen.base or chain.is_table_too_long or 2 * len(rows) > len(frozen):
+    elif not frozen.base or chain.is_table_due(len(rows), len(frozen)):
         if frozen.nbytes < (writer.inline_max or 0):
             frozen.stored(())
             return _written(name, whole, groups, writer)
