@@ -106,7 +106,7 @@ from weir.storage.memory import MemoryStore
 from weir.worker.versions import installed_versions
 
 # State that is so little would be written whole by nearly each checkpoint.
-LITTLE_STATE: Mapping[str, float] = {
+LITTLE_STATE: Mapping[str, Any] = {
     "CHANGES_MAX": 20.0,
     "CHANGES_LONG": 20.0,
     "CHANGES_FILES_LONG": 3,

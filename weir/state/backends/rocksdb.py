@@ -38,16 +38,17 @@ import rocksdict
 
 from weir.common.typeinfo import TypeInformation
 from weir.errors import StorageError
-from weir.graph.key_groups import TAG_INT, TAG_NONE, TAG_STR, decode_key, encode_key
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.base import Entries, FrozenView, Held, StateTable
 from weir.state.backends.budget import MemoryBudget
-from weir.state.backends.changed_keys import ChangedKeys, merged
+from weir.state.backends.changed_keys import ChangedKeys
+from weir.state.backends.rocksdb_keys import GROUP_BYTES, canonical, slot_of
 from weir.state.backends.rocksdb_options import database_options, move_options
-from weir.state.codec import SlotKey, slot_key
+from weir.state.backends.rocksdb_views import FrozenRocks, FrozenRocksChanges, View
+from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
-from weir.state.progress import Progress, Since
+from weir.state.progress import Progress
 from weir.state.shared import ChangeLog
 from weir.storage.local_directory import LocalDirectory
 
@@ -55,10 +56,8 @@ PIECE_VALUES: Final = 4_096  # Of a file: some 5 ms.
 PIECE_BYTES: Final = 1 << 20
 FRESH_MAX: Final = 16_384  # Values in memory before they are sealed; fewer if they are large.
 PIECE_VALUES_LARGE: Final = 64  # The least values of a file, if the budget of memory has them.
-_GROUP_BYTES = 2
 _UNKNOWN: Final = object()
 _OLDER: Final = object()  # In a log of changes: the value was not fresh.
-_OWN_SLOTS: Final = {TAG_NONE, TAG_INT, TAG_STR}  # Keys that tables look up by the key itself.
 
 _Values = tuple[dict[SlotKey, Any], ...]  # By key group; None: removed.
 
@@ -178,7 +177,7 @@ class RocksTable:
         written = self._store.read(self.family.iter(), group)
         yield from [slot for slot, value in known.items() if value is not None]
         for key, _ in written:
-            if (slot := _slot_of(key)) not in known:
+            if (slot := slot_of(key)) not in known:
                 yield slot
 
     def record_changes(self) -> ChangeLog[SlotKey]:
@@ -212,139 +211,17 @@ class RocksTable:
             value = values[group].get(slot, _UNKNOWN)
             if value is not _UNKNOWN:
                 return value, True
-        data = self.family.get(self._store.prefix(group) + _canonical(slot))
+        data = self.family.get(self._store.prefix(group) + canonical(slot))
         return (None if data is None else pickle.loads(data)), False
-
-
-class _View:
-    """A barrier: for each table an iterator, once the increment of the barrier is written."""
-
-    def __init__(
-        self,
-        tables: Sequence[RocksTable],
-        checkpoint_id: CheckpointId,
-        base_id: CheckpointId | None,
-    ) -> None:
-        self.tables = tables
-        self.checkpoint_id = checkpoint_id
-        self.base_id = base_id
-        self.iterators: list[Any] = []
-        self.since: Since[ChangedKeys] | None = None
-        self.is_released = False
 
 
 class _Increment:
     """The values of all tables that were sealed at once."""
 
-    def __init__(self, parts: list[tuple[RocksTable, _Values]], view: _View | None) -> None:
+    def __init__(self, parts: list[tuple[RocksTable, _Values]], view: View | None) -> None:
         self.parts = parts
         self.view = view
         self.left: Iterator[None] | None = None  # The pieces to write; None: not begun.
-
-
-class FrozenRocks:
-    """The values of one state as they were at a barrier."""
-
-    def __init__(self, store: "RocksTables", view: _View, index: int) -> None:
-        self._store = store
-        self._view = view
-        self._index = index
-
-    @property
-    def groups(self) -> range:
-        """The indices of the key groups."""
-        return range(self._store.groups)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no value at all."""
-        iterator = self._iterator()
-        iterator.seek_to_first()
-        return not iterator.valid()
-
-    def pieces(
-        self, group: int, size: int, *, last: bool = False
-    ) -> Iterator[tuple[list[Any], list[Any]]]:
-        """Slots and values of a group, at most ``size`` at a time."""
-        slots: list[Any] = []
-        values: list[Any] = []
-        for key, data in self._store.read(self._iterator(), group):
-            slots.append(_slot_of(key))
-            values.append(pickle.loads(data))
-            if len(slots) == size:
-                yield slots, values
-                slots, values = [], []
-        if slots:
-            yield slots, values
-
-    def end(self) -> None:
-        """There is nothing to drop before the view is released."""
-
-    def _iterator(self) -> Any:
-        if not self._view.iterators:
-            self._store.write_up_to(self._view)
-        return self._view.iterators[self._index]
-
-
-class FrozenRocksChanges:
-    """The values of one state that changed since the checkpoint that a barrier's builds on."""
-
-    def __init__(self, store: "RocksTables", view: _View, index: int) -> None:
-        self._store = store
-        self._view = view
-        self._index = index
-        self._table = view.tables[index]
-
-    @property
-    def base(self) -> Sequence[StateHandle]:
-        """The shared files of that checkpoint; empty: the state is to be written whole."""
-        return self._since.files.get(self._table.number, ())
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing changed."""
-        return next(self._keys(), None) is None
-
-    def pieces(
-        self, without: KeyGroupRange | None, size: Callable[[], int]
-    ) -> Iterator[tuple[list[int], list[Any], list[Any]]]:
-        """Key groups, slots and values, at most ``size`` at a time; None: the value was removed."""
-        iterator = self._view.iterators[self._index]
-        groups: list[int] = []
-        slots: list[Any] = []
-        values: list[Any] = []
-        for key in self._keys():
-            group = int.from_bytes(key[:_GROUP_BYTES], "big")
-            if without is not None and group in without:
-                continue
-            iterator.seek(key)
-            is_there = iterator.valid() and iterator.key() == key
-            groups.append(group)
-            slots.append(_slot_of(key[_GROUP_BYTES:]))
-            values.append(pickle.loads(iterator.value()) if is_there else None)
-            if len(slots) >= size():
-                self._store.check(iterator)
-                yield groups, slots, values
-                groups, slots, values = [], [], []
-        self._store.check(iterator)
-        if slots:
-            yield groups, slots, values
-
-    def stored(self, handles: Sequence[StateHandle]) -> None:
-        """The shared files of this checkpoint, for later ones to build on."""
-        self._since.store(self._table.number, handles)
-
-    def _keys(self) -> Iterator[bytes]:
-        keys = merged(self._since.intervals, self._table.number)
-        while (key := self._store.guarded(lambda: next(keys, None))) is not None:
-            yield key
-
-    @property
-    def _since(self) -> Since[ChangedKeys]:
-        if not self._view.iterators:
-            self._store.write_up_to(self._view)
-        assert self._view.since is not None
-        return self._view.since
 
 
 class RocksTables:
@@ -425,7 +302,7 @@ class RocksTables:
 
     def prefix(self, group: int) -> bytes:
         """The first bytes of all keys of a group."""
-        return (self._first + group).to_bytes(_GROUP_BYTES, "big")
+        return (self._first + group).to_bytes(GROUP_BYTES, "big")
 
     def read(self, iterator: Any, group: int) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of a group that an iterator holds.
@@ -439,7 +316,7 @@ class RocksTables:
             key = iterator.key()
             if not key.startswith(prefix):
                 break
-            yield key[_GROUP_BYTES:], iterator.value()
+            yield key[GROUP_BYTES:], iterator.value()
             iterator.next()
         self.check(iterator)
 
@@ -462,7 +339,7 @@ class RocksTables:
         """A view of tables as they are now."""
         mine = [table for table in tables if isinstance(table, RocksTable)]
         base_id = base_id if self.is_incremental else None
-        view = _View(mine, checkpoint_id, base_id)
+        view = View(mine, checkpoint_id, base_id)
         self._seal(view)
 
         def release() -> None:
@@ -515,7 +392,7 @@ class RocksTables:
         while self._sealed:
             self._write_piece()
 
-    def write_up_to(self, view: _View) -> None:
+    def write_up_to(self, view: View) -> None:
         """Write increments until the view's own is written.
 
         Raises:
@@ -557,7 +434,7 @@ class RocksTables:
         if self.written >= self._budget.fresh_bytes:
             self._seal(None)
 
-    def _seal(self, view: _View | None) -> None:
+    def _seal(self, view: View | None) -> None:
         parts = []
         for table in self._tables:
             if any(table.fresh):
@@ -609,7 +486,7 @@ class RocksTables:
             piece: list[tuple[bytes, Any]] = []
             for group, changed in enumerate(values):
                 prefix = self.prefix(group)
-                keyed = [(prefix + _canonical(slot), value) for slot, value in changed.items()]
+                keyed = [(prefix + canonical(slot), value) for slot, value in changed.items()]
                 keyed.sort(key=_first)
                 start = 0
                 while start < len(keyed):
@@ -671,12 +548,3 @@ _MOVE: Final = move_options()
 
 def _first(pair: tuple[bytes, Any]) -> bytes:
     return pair[0]
-
-
-def _canonical(slot: SlotKey) -> bytes:
-    """The canonical form of a key, which sorts all keys of a table in one order."""
-    return slot if type(slot) is bytes else encode_key(slot)
-
-
-def _slot_of(canonical: bytes) -> SlotKey:
-    return slot_key(decode_key(canonical)) if canonical[0] in _OWN_SLOTS else canonical

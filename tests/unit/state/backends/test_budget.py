@@ -14,6 +14,7 @@ from weir.state.backends import rocksdb
 from weir.state.backends.base import StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.rocksdb import RocksTables
+from weir.state.backends.rocksdb_keys import canonical
 from weir.state.backends.rocksdb_options import block_cache
 
 ROOM = 320_000_000
@@ -116,4 +117,4 @@ def test_giving_back_writes_everything(tables: RocksTables) -> None:
     tables.give_back()
     assert table.held().entries == 0
     assert table.tables[0].get(3) == b"v"
-    assert table.family.get(tables.prefix(0) + rocksdb._canonical(3)) == pickle.dumps(b"v", 5)
+    assert table.family.get(tables.prefix(0) + canonical(3)) == pickle.dumps(b"v", 5)
