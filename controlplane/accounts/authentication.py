@@ -1,11 +1,13 @@
 """Authentication by ``Authorization: Bearer weir_…``, with which a program acts for a user."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING, TypedDict
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -15,10 +17,20 @@ from rest_framework.request import Request
 
 from controlplane.accounts.models import Role, Token, User, digest_of
 from controlplane.audit.models import record
+from controlplane.base.lookups import only
+
+if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
+    from django_stubs_ext import WithAnnotations
 
 SCHEME = "Bearer"
 LAST_USE_EVERY = timedelta(minutes=1)  # A write per request would be most of the API's writes.
 _SECRET_LENGTH_MAX = 200
+
+
+class NowColumn(TypedDict):
+    """The further column of a token."""
+
+    now: datetime
 
 
 def token_in(authorization: str) -> Token | None:
@@ -34,12 +46,8 @@ def token_in(authorization: str) -> Token | None:
     secret = secret.strip()
     if not secret or len(secret) > _SECRET_LENGTH_MAX or not secret.isascii():
         raise AuthenticationFailed("The Authorization header holds no token; send `Bearer weir_…`.")
-    token = (
-        Token.objects.select_related("user")
-        .annotate(now=Now())
-        .filter(digest=digest_of(secret))
-        .first()
-    )
+    token: WithAnnotations[Token, NowColumn] | None
+    token = only(_tokens().filter(digest=digest_of(secret)))
     if token is None:
         raise AuthenticationFailed("This token is unknown; create one with `manage.py weir_token`.")
     if token.revoked_at is not None:
@@ -55,6 +63,12 @@ def token_in(authorization: str) -> Token | None:
         if rows and token.last_used_at is None:
             record(token.user, "token.first_use", f"token/{token.pk}")
     return token
+
+
+@cache
+def _tokens() -> "QuerySet[WithAnnotations[Token, NowColumn]]":
+    """Tokens with their users and the time now; put together once for all requests."""
+    return Token.objects.select_related("user").annotate(now=Now())
 
 
 def role_of_headers(authorization: str, session_key: str) -> tuple[str, Role] | None:

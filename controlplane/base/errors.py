@@ -8,6 +8,8 @@ from typing import Any, ClassVar, TypeVar
 
 from django.db.models import Model, QuerySet
 
+from controlplane.base.lookups import only
+
 T = TypeVar("T", bound=Model)
 
 
@@ -33,12 +35,12 @@ class NotFound(Refusal):
 
 
 def existing(rows: QuerySet[T], said: str) -> T:
-    """The row that was selected.
+    """The row that a unique key selects.
 
     Raises:
         NotFound: There is none; ``said`` is the refusal's sentence.
     """
-    row = rows.first()
+    row = only(rows)
     if row is None:
         raise NotFound(said)
     return row

@@ -26,6 +26,7 @@ from django.db.models import (
 from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, SharesFiles, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.base import clock
+from controlplane.base.lookups import only
 from frontend.base.alignment import Channel, Measure
 from frontend.base.query_parameters import BIGINT_MAX
 from jobs.models import Operation, Subtask
@@ -105,7 +106,7 @@ def checkpoint_by_number(
     others = Checkpoint.objects.filter(job=OuterRef("job"))
     earlier = others.filter(number__lt=OuterRef("number")).order_by("-number")
     later = others.filter(number__gt=OuterRef("number")).order_by("number")
-    return (
+    return only(
         Checkpoint.objects.filter(job=job_id, number=number)
         .select_related("savepoint", "savepoint__created_by", "parent")
         .annotate(
@@ -113,7 +114,6 @@ def checkpoint_by_number(
             previous_number=Subquery(earlier.values("number")[:1]),
             next_number=Subquery(later.values("number")[:1]),
         )
-        .first()
     )
 
 

@@ -36,6 +36,7 @@ from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, Savepoint,
 from checkpoints.verdict.facts import Gate
 from controlplane.alerts.models import FIRING, Alert
 from controlplane.base import clock
+from controlplane.base.lookups import only
 from frontend.base.alignment import NOTHING_ALIGNED, Aligned
 from frontend.base.query_parameters import BIGINT_MAX
 from frontend.base.up_time import ended_up_time
@@ -139,7 +140,7 @@ def _jobs_with_now() -> "QuerySet[WithAnnotations[Job, PageColumns]]":
 
 def job_with_now(job_id: str) -> "WithAnnotations[Job, PageColumns] | None":
     """The job with its coordinator's due times, ``now``, and ids of the newest of its past."""
-    return _jobs_with_now().filter(pk=job_id).first()
+    return only(_jobs_with_now().filter(pk=job_id))
 
 
 def job_or_404(job_id: str) -> "WithAnnotations[Job, PageColumns]":
