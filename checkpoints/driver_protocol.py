@@ -5,6 +5,7 @@ The HTTP side is ``controlplane.driver_http``.
 
 import logging
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any, get_args
 
@@ -118,21 +119,19 @@ def _apply(job_id: str, token: str, batch: EventBatch) -> int:
             expected=expected,
         )
     silent_ms = 0 if driver.heard_at is None else clock.to_ms(now) - clock.to_ms(driver.heard_at)
+    new = batch.events[expected - batch.first_number :]
     with logs.about(driver=driver.number):
-        drivers.heard(driver, now, batch.load)
+        drivers.heard(driver, now, batch.load, applied=len(new))
         # No longer than the driver was silent: a repeated batch reports the same time again.
         _note_time_lost(job, min(batch.away_ms, silent_ms), clock.to_ms(now))
-        new = batch.events[expected - batch.first_number :]
         if new:
-            _fold(job, driver, new, clock.to_ms(now))
-            driver.applied_up_to += len(new)
-            driver.save(update_fields=["applied_up_to"])
+            _fold(job, driver, new, now)
     return driver.applied_up_to
 
 
-def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> None:
+def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now: datetime) -> None:
     """Apply events in order: each run of one kind by the app that handles it."""
-    left = len(new)
+    left, now_ms = len(new), clock.to_ms(now)
     for is_coordinators, run in _runs(new):
         if not _speaks(driver):
             # The driver reported itself lost: its successor finds out what happened after that.
@@ -144,7 +143,7 @@ def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now_ms: int) -> 
             # After a completed checkpoint an operation may have replaced this driver.
             driver.refresh_from_db(fields=["status", "stop_requested_at"])
         else:
-            driver_events.apply(job, driver, run)
+            driver_events.apply(job, driver, run, now)
             _keep_answers(job, run)
             evidence.note_stalls(job, run, now_ms)
         left -= len(run)

@@ -303,10 +303,10 @@ def conclude(operation: Operation, command: Succeed | Fail) -> None:
             fail(operation, error)
 
 
-def _settle_steps(job: Job) -> None:
-    """Fold the job's status into its operations with several steps."""
+def _settle_steps(job: Job, stepped: Iterable[Operation]) -> None:
+    """Fold the job's status into operations with several steps."""
     reached = JobReached(JobStatus(job.status), in_one_line(job.cause))
-    for operation in _under_way(job, *_STEPPED):
+    for operation in stepped:
         for command in fold(operation, reached):
             # The status can only end an operation: the other steps follow from its savepoint, or
             # from a tick.
@@ -353,25 +353,28 @@ def start_launch(job: Job) -> None:
 
 def settle(job: Job) -> None:
     """End the operations that the job's status decides; the caller holds the job's lock."""
-    _settle_steps(job)
+    open_ones = _under_way(job, *_STEPPED, *_STARTS, OperationKind.CANCEL)
+    _settle_steps(job, [o for o in open_ones if o.kind in _STEPPED])
+    starts = [o for o in open_ones if o.kind in _STARTS]
+    cancels = [o for o in open_ones if o.kind == OperationKind.CANCEL]
     match JobStatus(job.status):
         case JobStatus.RUNNING:
-            for operation in _under_way(job, *_STARTS):
+            for operation in starts:
                 succeed(operation, {"job": job.pk, "status": job.status})
         case JobStatus.FINISHED:
-            for operation in _under_way(job, *_STARTS):
+            for operation in starts:
                 succeed(operation, {"job": job.pk, "status": job.status})
-            for operation in _under_way(job, OperationKind.CANCEL):
+            for operation in cancels:
                 fail(operation, "the job finished before it could be cancelled")
         case JobStatus.FAILED:
-            for operation in _under_way(job, *_STARTS):
+            for operation in starts:
                 fail(operation, f"the job failed: {job.cause}")
-            for operation in _under_way(job, OperationKind.CANCEL):
+            for operation in cancels:
                 fail(operation, f"the job failed before it could be cancelled: {job.cause}")
         case JobStatus.CANCELED:
-            for operation in _under_way(job, *_STARTS):
+            for operation in starts:
                 cancel(operation, "the job was cancelled")
-            for operation in _under_way(job, OperationKind.CANCEL):
+            for operation in cancels:
                 succeed(operation, {"job": job.pk, "status": job.status})
 
 

@@ -16,6 +16,7 @@ from checkpoints.coordinator import countdowns, operation_steps
 from checkpoints.coordinator.read_model import ReadModel
 from checkpoints.models import CoordinatorRow
 from controlplane.base import clock, logs, wakeups
+from controlplane.base.lookups import only
 from jobs.drivers import drivers, outbox
 from jobs.models import Job, JobException, Operation
 from jobs.storable_text import storable
@@ -69,7 +70,7 @@ _SAVED = ("state", "due_at", "next_trigger_at", "expires_at", "has_ended")
 
 def state_of(job: Job) -> CoordinatorState:
     """The state of the job's coordinator; a fresh one before its first event."""
-    return _load(job, CoordinatorRow.objects.filter(job=job).first())
+    return _load(job, _row_of(job))
 
 
 def config_of(job: Job) -> CheckpointConfig:
@@ -94,12 +95,12 @@ def pump(job: Job, events: Sequence[CoordinatorEvent], *, now_ms: int) -> None:
     """
     if not events:
         return
-    _fold(job, CoordinatorRow.objects.filter(job=job).first(), events, now_ms)
+    _fold(job, _row_of(job), events, now_ms)
 
 
 def withdraw(job: Job, request_id: str, cause: str, *, now_ms: int) -> None:
     """Take a request back, as ``coordinator.withdraw`` says; the caller holds the job's lock."""
-    row = CoordinatorRow.objects.filter(job=job).first()
+    row = _row_of(job)
     if row is None:
         return
     batch = _Batch(job, _load(job, row), now_ms)
@@ -110,7 +111,7 @@ def withdraw(job: Job, request_id: str, cause: str, *, now_ms: int) -> None:
 
 def tick(job: Job, *, now_ms: int) -> bool:
     """Trigger or expire what is due, if anything; the caller holds the job's lock."""
-    row = CoordinatorRow.objects.filter(job=job).first()
+    row = _row_of(job)
     if row is None or row.due_at is None or row.due_at > clock.from_ms(now_ms):
         return False
     _fold(job, row, [Tick()], now_ms)
@@ -143,9 +144,13 @@ def reopen(job: Job) -> None:
     Raises:
         ProtocolError: Not all of its checkpoints have settled.
     """
-    row = CoordinatorRow.objects.filter(job=job).first()
+    row = _row_of(job)
     if row is not None:
         _save(row, coordinator.reopened(_load(job, row), config_of(job)))
+
+
+def _row_of(job: Job) -> CoordinatorRow | None:
+    return only(CoordinatorRow.objects.filter(job=job))
 
 
 def _load(job: Job, row: CoordinatorRow | None) -> CoordinatorState:
@@ -164,7 +169,8 @@ def _save(row: CoordinatorRow, state: CoordinatorState) -> int | None:
     row.next_trigger_at = None if trigger_ms is None else clock.from_ms(trigger_ms)
     row.expires_at = clock.from_ms(min(expiries)) if expiries else None
     row.has_ended = state.ended is not None
-    row.save(update_fields=None if row._state.adding else _SAVED)
+    is_new = row._state.adding  # Django would try to update it, since it has its key.
+    row.save(force_insert=is_new, update_fields=None if is_new else _SAVED)
     return due_ms if row.due_at != before else None
 
 

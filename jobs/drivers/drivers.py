@@ -18,6 +18,7 @@ from controlplane.accounts.models import digest_of
 from controlplane.audit.models import record
 from controlplane.base import clock, wakeups
 from controlplane.base.errors import DriverFenced, Unauthorized
+from controlplane.base.lookups import only
 from jobs import attempt_ends, hooks, job_events, job_status
 from jobs.drivers import outbox, restart_policy
 from jobs.models import (
@@ -79,7 +80,8 @@ def authenticate(job: Job, token: str) -> Driver:
         Unauthorized: No driver of the job has this token.
         DriverFenced: A newer driver runs the job, or this one was told to stop.
     """
-    driver = _drivers_with_last().filter(token_digest=digest_of(token)).first()
+    driver: WithAnnotations[Driver, LastColumn] | None
+    driver = only(_drivers_with_last().filter(token_digest=digest_of(token)))
     if driver is None or driver.job_id != job.pk:
         raise Unauthorized("this token belongs to no driver of the job")
     if driver.number < driver.last:
@@ -96,15 +98,18 @@ def authenticate(job: Job, token: str) -> Driver:
     return driver
 
 
-def heard(driver: Driver, now: datetime, load: DriverLoad | None = None) -> None:
-    """Note a sign of life of the driver, and the load that came with it."""
+def heard(
+    driver: Driver, now: datetime, load: DriverLoad | None = None, *, applied: int = 0
+) -> None:
+    """Note a sign of life of the driver, the load that came with it and the events to apply."""
     if driver.status == DriverStatus.STARTING:
         driver.status = DriverStatus.RUNNING
     driver.heard_at = now
     if driver.status in LIVE_DRIVERS:
         driver.heartbeat_due_at = now + clock.milliseconds(settings.WEIR_DRIVER_TIMEOUT_MS)
     driver.load = {} if load is None else asdict(load)
-    driver.save(update_fields=["status", "heard_at", "heartbeat_due_at", "load"])
+    driver.applied_up_to += applied
+    driver.save(update_fields=["status", "heard_at", "heartbeat_due_at", "load", "applied_up_to"])
 
 
 def request(job: Job) -> Driver:

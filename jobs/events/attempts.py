@@ -24,8 +24,9 @@ class Attempts:
     def started(self, event: AttemptStarted) -> None:
         """Note the start of an attempt: the graph is being deployed."""
         attempt = self._of(event.attempt)
-        attempt.restored_checkpoint = event.restored_checkpoint
-        attempt.save(update_fields=["restored_checkpoint"])
+        if attempt.restored_checkpoint != event.restored_checkpoint:
+            attempt.restored_checkpoint = event.restored_checkpoint
+            attempt.save(update_fields=["restored_checkpoint"])
 
     def worker_started(self, event: WorkerStarted) -> None:
         """Note a worker process, possibly before the start of its attempt."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from controlplane.base import clock, wakeups
+from controlplane.base import wakeups
 from jobs import job_status
 from jobs.drivers import drivers
 from jobs.events import plans
@@ -39,12 +39,12 @@ from weir.protocol.messages import (
 logger = logging.getLogger(__name__)
 
 
-def apply(job: Job, driver: Driver, events: Sequence[DriverEvent]) -> None:
+def apply(job: Job, driver: Driver, events: Sequence[DriverEvent], now: datetime) -> None:
     """Fold a batch of events of the job's newest driver into the job's rows."""
     if not events:
         return
     about = {event.chain for event in events if isinstance(event, SubtaskChanged | Measurement)}
-    fold = _Fold(job, driver, about)
+    fold = _Fold(job, driver, about, now)
     for event in events:
         fold.take(event)
     fold.save()
@@ -53,10 +53,12 @@ def apply(job: Job, driver: Driver, events: Sequence[DriverEvent]) -> None:
 class _Fold:
     """One batch under way; a row that several of its events change is written once."""
 
-    def __init__(self, job: Job, driver: Driver, about: Collection[SubtaskId]) -> None:
+    def __init__(
+        self, job: Job, driver: Driver, about: Collection[SubtaskId], now: datetime
+    ) -> None:
         self._job = job
         self._driver = driver
-        self._now: datetime = clock.now()
+        self._now = now
         self._attempts = Attempts(job, driver, self._now)
         self._subtasks = Subtasks(job, self._now, about)
         self._memory = WorkerMemory(job)
@@ -114,7 +116,7 @@ class _Fold:
     def _planned(self, event: JobPlanned) -> None:
         self._subtasks.forget()
         try:
-            plans.store(self._job, self._driver, event)
+            plans.store(self._job, self._driver, event, self._now)
         except plans.OutputTaken as taken:
             self._is_refused = True
             cause = str(taken)

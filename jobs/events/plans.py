@@ -1,9 +1,10 @@
 """The plan of a driver's pipeline as rows: graph, settings, and each subtask."""
 
 import posixpath
+from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 
-from controlplane.base import advisory_locks, clock
+from controlplane.base import advisory_locks
 from controlplane.base.errors import Invalid
 from jobs.models import FINAL_JOB_STATUSES, Driver, Edge, Job, Operator, Subtask
 from jobs.storable_text import storable, storable_json
@@ -24,7 +25,7 @@ class OutputTaken(Exception):
     """The output directory is already used by another job that is not over."""
 
 
-def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
+def store(job: Job, driver: Driver, plan: JobPlanned, now: datetime) -> None:
     """Store a plan in place of an earlier driver's; the caller holds the job's lock.
 
     Raises:
@@ -49,7 +50,7 @@ def store(job: Job, driver: Driver, plan: JobPlanned) -> None:
             "settings",
         ]
     )
-    _store_graph(job, plan)
+    _store_graph(job, plan, now)
     _check_output(job, plan)
 
 
@@ -114,7 +115,7 @@ def _normal(directory: str) -> str:
     return posixpath.normpath(storable(directory, FILES_LENGTH_MAX))
 
 
-def _store_graph(job: Job, plan: JobPlanned) -> None:
+def _store_graph(job: Job, plan: JobPlanned, now: datetime) -> None:
     for model in (Operator, Edge, Subtask):
         model.objects.filter(job=job).delete()
     position = {uid: i for i, uid in enumerate(_topological(plan))}
@@ -146,7 +147,6 @@ def _store_graph(job: Job, plan: JobPlanned) -> None:
         )
         for i, edge in enumerate(plan.edges)
     )
-    now = clock.now()
     Subtask.objects.bulk_create(
         Subtask(job=job, chain=operator.uid, index=index, attempt=0, updated_at=now)
         for operator in plan.operators

@@ -302,7 +302,7 @@ def test_the_versions_that_a_driver_reported_are_shown(viewer: Client, job: Job)
         spark_application="local-1",
         settings={"parallelism": 2},
     )
-    plans.store(job, job.drivers.get(), plan)
+    plans.store(job, job.drivers.get(), plan, clock.now())
     page = viewer.get(f"/jobs/{job.pk}/configuration/").content.decode()
     for version in ("1.2.3", "3.11", "21.0.0"):
         assert f"<td>{version}</td>" in page

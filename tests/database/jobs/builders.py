@@ -11,6 +11,7 @@ from django.db.models import F
 
 from checkpoints import job_hooks
 from controlplane.accounts.models import User, digest_of
+from controlplane.base import clock
 from jobs import services
 from jobs.drivers import drivers
 from jobs.events import driver_events
@@ -64,8 +65,6 @@ def started(job: Job, token: str | None = None) -> Driver:
 
 def speaking(job: Job) -> Driver:
     """The job's requested driver, started and heard of."""
-    from controlplane.base import clock
-
     driver = started(job)
     drivers.heard(driver, clock.now())
     return driver
@@ -90,7 +89,7 @@ def apply(job: Job, *happened: DriverEvent) -> Job:
         locked = services.locked(job.pk)
         driver = drivers.newest(locked)
         assert driver is not None
-        driver_events.apply(locked, driver, happened)
+        driver_events.apply(locked, driver, happened, clock.now())
     return Job.objects.get(pk=job.pk)
 
 
