@@ -4,11 +4,14 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.conf import settings
+
 from checkpoints import driver_protocol
 from checkpoints.coordinator.shell import state_of
 from checkpoints.models import Checkpoint
 from jobs.models import Driver, Job
 from tests import builders as protocol
+from tests.database.checkpoints.job_copies import JobRows, token_of
 from tests.database.jobs import builders as jobs
 from weir.config import CheckpointConfig
 from weir.protocol import wire
@@ -48,16 +51,39 @@ class Line:
     @classmethod
     def for_job(cls, job: Job) -> "Line":
         """The line of the job's requested driver, as if a launcher had started it."""
-        driver = jobs.driver_of(job)
-        token = f"token-{job.pk}-{driver.number}"
+        token = token_of(job.pk, jobs.driver_of(job).number)
         jobs.started(job, token)
         return cls(job.pk, token)
 
     @classmethod
     def running(cls, attempt: int = 1, **checkpoints: Any) -> "Line":
-        """A new job's driver, which has brought the job up."""
+        """A new job's driver, which has brought the job up.
+
+        What the job's first driver says before checkpoints start is said once: other jobs begin
+        with copies of the rows that it led to.
+        """
+        key = (attempt, *_settings())
+        if cls is Line and key in _BEGUN:
+            line = cls._copied(*_BEGUN[key], **checkpoints)
+        else:
+            line = cls.begun(attempt, **checkpoints)
+            if cls is Line:
+                _BEGUN[key] = JobRows.read(line.job_id), line.batches[0]
+        line.start_checkpoints(attempt, **checkpoints)
+        return line
+
+    @classmethod
+    def _copied(cls, rows: JobRows, batch: EventBatch, **checkpoints: Any) -> "Line":
+        plan = planned(**checkpoints)
+        job_id = rows.insert(plan.checkpoints)
+        said = replace(batch, events=(plan, *batch.events[1:]))
+        return cls(job_id, token_of(job_id, 1), 1 + len(said.events), batches=[said])
+
+    @classmethod
+    def begun(cls, attempt: int = 1, **checkpoints: Any) -> "Line":
+        """A new job's driver, whose job runs without checkpoints so far; no copy of another."""
         line = cls.for_job(jobs.submitted())
-        line.come_up(attempt, **checkpoints)
+        line.begin(attempt, **checkpoints)
         return line
 
     @property
@@ -89,8 +115,24 @@ class Line:
         **checkpoints: Any,
     ) -> None:
         """From the driver's first word until its job runs."""
-        report = CheckpointsRestored(self.state.completed, self.state.next_id)
+        self.begin(attempt, **checkpoints)
+        self.start_checkpoints(attempt, restored=restored, lineage=lineage, **checkpoints)
+
+    def begin(self, attempt: int = 1, **checkpoints: Any) -> None:
+        """From the driver's first word until its attempt runs."""
+        state = self.state
+        report = CheckpointsRestored(state.completed, state.next_id)
         self.post(planned(**checkpoints), report, *jobs.coming_up(attempt))
+
+    def start_checkpoints(
+        self,
+        attempt: int = 1,
+        *,
+        restored: int | None = None,
+        lineage: Lineage = UNKNOWN,
+        **checkpoints: Any,
+    ) -> None:
+        """Have the coordinator begin with the attempt."""
         start = protocol.started(
             attempt,
             restored_from=restored,
@@ -132,3 +174,16 @@ class Line:
 def body(batch: EventBatch) -> bytes:
     """The batch as it is posted."""
     return json.dumps(wire.to_wire(batch)).encode()
+
+
+# The rows of jobs that were begun, with the batch that began them, by what else they depend on.
+_BEGUN: dict[tuple[object, ...], tuple[JobRows, EventBatch]] = {}
+_DIRECTORIES = frozenset(
+    {"WEIR_CHECKPOINT_ROOT", "WEIR_DRIVERS", "WEIR_SCRIPT_ROOTS", "WEIR_UPLOADS"}
+)  # Of each test its own.
+
+
+def _settings() -> list[tuple[str, str]]:
+    """Weir's settings but for the directories."""
+    names = {name for name in dir(settings) if name.startswith("WEIR_")}
+    return [(name, repr(getattr(settings, name))) for name in sorted(names - _DIRECTORIES)]

@@ -206,7 +206,7 @@ class Run:
     def check(self) -> None:
         """Rows agree with the state, and the state with itself."""
         job = self.line.job
-        state = self.line.state
+        state = shell.state_of(job)
         check_invariants(state)
         rows = {row.number: row for row in Checkpoint.objects.filter(job=job)}
         assert sorted(rows) == list(range(1, state.next_id)), "each id has a row"
@@ -231,13 +231,15 @@ class Run:
         settled = (r for r in rows.values() if r.status not in _UNSETTLED)
         assert told == Counter((r.number, r.status == "aborted", r.reason) for r in settled)
         # All of a batch or, once the driver is fenced, none of it.
-        assert self.line.driver.applied_up_to in (self.line.number - 1, self.applied)
-        self.applied = self.line.driver.applied_up_to
+        applied = self.line.driver.applied_up_to
+        assert applied in (self.line.number - 1, self.applied)
+        self.applied = applied
         internal = JobException.objects.filter(job=job, kind="internal")
         for text in internal.values_list("text", flat=True):
             assert "never triggered" in text or "no manifest was requested" in text, text
-        numbers = Driver.objects.filter(job=job).order_by("number")
-        assert list(numbers.values_list("number", flat=True)) == list(range(1, len(numbers) + 1))
+        drivers = Driver.objects.filter(job=job).order_by("number")
+        numbers = list(drivers.values_list("number", flat=True))
+        assert numbers == list(range(1, len(numbers) + 1))
 
     def finish(self) -> None:
         """Bring the job to an end; nothing may be left open."""
