@@ -1,5 +1,7 @@
 """Every endpoint × everybody who may ask: one table, held against the URL conf."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -7,12 +9,14 @@ import pytest
 from django.urls import get_resolver
 from django.urls.resolvers import URLPattern, URLResolver
 from django.utils import timezone
+from pytest_django import DjangoDbBlocker
 from rest_framework.test import APIClient
 
 from controlplane.accounts import services as accounts
 from controlplane.accounts.models import Role, Token
 from tests import factories
 from tests.database.api.conftest import API, client_of, login_of
+from tests.database.kept_rows import kept_rows
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 UNKNOWN_UUID = "00000000-0000-4000-8000-000000000000"
@@ -142,8 +146,34 @@ def test_every_endpoint_has_a_row() -> None:
     assert _endpoints() == set(TABLE)
 
 
+@dataclass(frozen=True)
+class Callers:
+    """Everybody who may ask, by role or by what is wrong."""
+
+    logins: dict[str, APIClient]
+    tokens: dict[str, APIClient]
+    viewing: APIClient  # An operator's token that may only read.
+    wrong: dict[str, APIClient]
+
+
+@pytest.fixture(scope="module")
+def callers(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Callers]:
+    """Accounts, logged in, and their tokens, which have been used before."""
+    with kept_rows(django_db_blocker):
+        users = {role: factories.user(role) for role in Role.values}
+        callers = Callers(
+            {role: login_of(user) for role, user in users.items()},
+            {role: client_of(user) for role, user in users.items()},
+            client_of(users["operator"], "viewer"),
+            {wrong: _with(_secret(wrong)) for wrong in ("expired", "revoked", "closed", "foreign")},
+        )
+        for client in (*callers.tokens.values(), callers.viewing):
+            assert client.get(f"{API}me").status_code == 200
+        yield callers
+
+
 @pytest.mark.parametrize(("method", "path"), sorted(TABLE, key=lambda one: one[::-1]))
-def test_who_may(db: None, method: str, path: str) -> None:
+def test_who_may(callers: Callers, db: None, method: str, path: str) -> None:
     least, login_only = TABLE[method, path].rstrip("*"), TABLE[method, path].endswith("*")
     parts = {"job_id": "unknown", "number": 1, "id": _id(path), "name": "UNKNOWN", "uid": "u"}
     url = API + path.format(**parts, digest="0" * 64)
@@ -151,24 +181,20 @@ def test_who_may(db: None, method: str, path: str) -> None:
     def asked(client: APIClient) -> Any:
         return getattr(client, method.lower())(url)
 
-    users = {role: factories.user(role) for role in Role.values}
     if path == "docs":
         assert asked(APIClient()).status_code == 302  # To the login.
     else:
         refused = asked(APIClient())
         _is_problem(refused, 401, "not_authenticated")
         assert refused["WWW-Authenticate"].startswith("Bearer")
-    for role, user in users.items():
+    for role in Role.values:
         may = Role(role).rank >= Role(least).rank
-        _check(asked(login_of(user)), may)
-        _check(asked(client_of(user)), may and not login_only)
-    viewing = asked(client_of(users["operator"], "viewer"))
-    _check(viewing, least == "viewer")
-
-    for wrong, code in (("expired", 401), ("revoked", 401), ("closed", 401), ("foreign", 401)):
-        client = APIClient()
-        client.credentials(HTTP_AUTHORIZATION=f"Bearer {_secret(users['admin'], wrong)}")
-        _is_problem(asked(client), code, "authentication_failed")
+        _check(asked(callers.logins[role]), may)
+        _check(asked(callers.tokens[role]), may and not login_only)
+    _check(asked(callers.viewing), least == "viewer")
+    assert set(callers.wrong) == {"expired", "revoked", "closed", "foreign"}
+    for client in callers.wrong.values():
+        _is_problem(asked(client), 401, "authentication_failed")
 
 
 def _id(path: str) -> object:
@@ -189,7 +215,13 @@ def _is_problem(response: Any, status: int, code: str) -> None:
     assert response.json()["code"] == code
 
 
-def _secret(admin: Any, wrong: str) -> str:
+def _with(secret: str) -> APIClient:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return client
+
+
+def _secret(wrong: str) -> str:
     owner = factories.user(Role.ADMIN)
     secret = factories.secret_of(owner)
     token = owner.tokens.get()

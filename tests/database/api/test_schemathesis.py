@@ -8,20 +8,24 @@ import schemathesis
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
+from django.db.models.functions import Now
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, settings
+from pytest_django import DjangoDbBlocker
 from schemathesis import Case, GenerationMode
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-from controlplane.accounts.models import User
+from controlplane.accounts.models import Role, Token, User, digest_of
 from controlplane.deliveries.models import Delivery
 from controlplane.secrets import services as secrets
 from jobs.drivers import driver_files
-from jobs.models import Artifact
+from jobs.models import Artifact, Driver
 from tests import factories
 from tests.database.api import whole_jobs
+from tests.database.kept_rows import kept_rows
 
+ADMIN = "root"
 JOB = "seeded"
 OPERATION = "00000000-0000-4000-8000-000000000001"
 SAVEPOINT = "00000000-0000-4000-8000-000000000002"
@@ -55,28 +59,41 @@ malformed = document(GenerationMode.NEGATIVE)
 wellformed = document(GenerationMode.POSITIVE)
 
 
+@pytest.fixture(scope="module")
+def kept(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[tuple[str, Driver]]:
+    """An admin's token, and the driver whose log there is.
+
+    The API has something of everything, some of it under known names.
+    """
+    with kept_rows(django_db_blocker):
+        admin = factories.user(Role.ADMIN, ADMIN)
+        whole_jobs.everything(admin)
+        job = whole_jobs.everything(admin, id=JOB)
+        factories.operation(job, admin, id=OPERATION)
+        secrets.store(admin, STORED, "correct horse battery staple")
+        factories.savepoint(job, number=7, by=admin, id=SAVEPOINT)
+        endpoint = factories.endpoint("https://8.8.8.8/hook", id=ENDPOINT)
+        given_up = factories.delivery(endpoint, status="given_up")
+        Delivery.objects.filter(pk=given_up.pk).update(id=DELIVERY)
+        rule = factories.rule("checkpoint_duration", id=RULE)
+        factories.alert(rule, job, id=ALERT)
+        factories.silence(id=SILENCE, rule=rule)
+        yield factories.secret_of(admin), job.drivers.get(number=2)
+
+
 @pytest.fixture
-def token(admin: User) -> Iterator[str]:
-    """An admin's token; the API has something of everything, some of it under known names."""
-    whole_jobs.everything(admin)
-    job = whole_jobs.everything(admin, id=JOB)
-    factories.operation(job, admin, id=OPERATION)
-    secrets.store(admin, STORED, "correct horse battery staple")
-    factories.savepoint(job, number=7, by=admin, id=SAVEPOINT)
-    endpoint = factories.endpoint("https://8.8.8.8/hook", id=ENDPOINT)
-    Delivery.objects.filter(pk=factories.delivery(endpoint, status="given_up").pk).update(
-        id=DELIVERY
-    )
-    rule = factories.rule("checkpoint_duration", id=RULE)
-    factories.alert(rule, job, id=ALERT)
-    factories.silence(id=SILENCE, rule=rule)
-    path = driver_files.log_path(job.drivers.get(number=2))
+def token(kept: tuple[str, Driver], db: None) -> Iterator[str]:
+    """An admin's token, which was used just now."""
+    secret, driver = kept
+    path = driver_files.log_path(driver)
     path.parent.mkdir(parents=True)
     path.write_text("started")
+    # Each call is rolled back, and would note the token's first use.
+    Token.objects.filter(digest=digest_of(secret)).update(last_used_at=Now())
     # The test's connection is in a transaction that has to outlast the requests.
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
-    yield factories.secret_of(admin)
+    yield secret
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
 
@@ -103,7 +120,7 @@ def test_what_the_document_does_not_allow_is_refused(case: Case, token: str) -> 
 @RUN
 def test_what_the_document_allows_is_answered_as_it_says(case: Case, token: str) -> None:
     """Ask for rows that are there, so that the answers are not all 404."""
-    user = User.objects.get(username="root")
+    user = User.objects.get(username=ADMIN)
     digest = Artifact.objects.values_list("pk", flat=True).first() or "0" * 64
     names = {"job_id": JOB, "number": 2, "id": user.pk, "name": STORED, "digest": digest}
     names["uid"] = "totals"

@@ -4,16 +4,16 @@ The addresses are read from the URL conf, so that one that is added has to say h
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import URLPattern, reverse
-from pytest_django.fixtures import Settings
+from pytest_django import DjangoDbBlocker
 
 from checkpoints.operations import savepoints
 from controlplane.accounts.models import Role, Token, User
@@ -30,6 +30,7 @@ from jobs.models import Artifact, Job, Operation
 from jobs.redaction import HIDDEN
 from tests import factories
 from tests.database.frontend import flights, rows_checkpoint, rows_operator
+from tests.database.kept_rows import kept_files, kept_rows
 
 pytestmark = pytest.mark.django_db
 
@@ -363,56 +364,69 @@ def patterns() -> Iterator[URLPattern]:
 NAMES = [str(pattern.name) for pattern in patterns()]
 
 
+@pytest.fixture(scope="module")
+def kept(
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Job, Path]]:
+    """A job that has something on every page, and the directory of all files."""
+    directory = tmp_path_factory.mktemp("files")
+    places = {"WEIR_DRIVERS": directory / "drivers", "WEIR_UPLOADS": directory / "uploads"}
+    with kept_rows(django_db_blocker), override_settings(**places):
+        uploads.store(None, "a.py", [b"print(1)"])
+        created = flights.running()
+        rows_checkpoint.keep_in(created, directory / "checkpoints")
+        savepoints.request_checkpoint(None, created.pk)
+        flights.complete(created, NUMBER)
+        rows_checkpoint.stored(created, created.checkpoints.get())
+        factories.operation(created, None)
+        factories.savepoint(created, "nightly", 1_000)
+        secrets.store(None, STORED, SECRET)
+        factories.token(factories.user(Role.OPERATOR, OWNER), "an owner's")
+        endpoint = factories.endpoint(f"https://203.0.113.7/{SECRET}/", authorization=SECRET)
+        factories.attempted(factories.delivery(endpoint))
+        rule = factories.rule("checkpoint_duration")
+        factories.alert(rule, created, checkpoint=NUMBER)
+        factories.silence(rule=rule, job=created.pk)
+        log = driver_files.log_path(created.drivers.get())
+        log.parent.mkdir(parents=True)
+        log.write_text("a line\n")
+        yield created, directory
+
+
 @pytest.fixture
-def job(settings: Settings, redis: Redis, tmp_path: Path) -> Job:
+def job(kept: tuple[Job, Path], db: None, redis: Redis) -> Iterator[Job]:
     """A job that has something on every page."""
-    settings.WEIR_DRIVERS = tmp_path / "drivers"
-    settings.WEIR_UPLOADS = tmp_path / "uploads"
-    uploads.store(None, "a.py", [b"print(1)"])
-    created = flights.running()
-    rows_checkpoint.keep_in(created, tmp_path / "checkpoints")
-    savepoints.request_checkpoint(None, created.pk)
-    flights.complete(created, NUMBER)
-    rows_checkpoint.stored(created, created.checkpoints.get())
-    factories.operation(created, None)
-    factories.savepoint(created, "nightly", 1_000)
-    secrets.store(None, STORED, SECRET)
-    factories.token(factories.user(Role.OPERATOR, OWNER), "an owner's")
-    endpoint = factories.endpoint(f"https://203.0.113.7/{SECRET}/", authorization=SECRET)
-    factories.attempted(factories.delivery(endpoint))
-    rule = factories.rule("checkpoint_duration")
-    factories.alert(rule, created, checkpoint=NUMBER)
-    factories.silence(rule=rule, job=created.pk)
+    created, directory = kept
     rows_operator.sampled(created, "totals")
-    log = driver_files.log_path(created.drivers.get())
-    log.parent.mkdir(parents=True)
-    log.write_text("a line\n")
-    return created
+    with kept_files(directory, directory.with_name("aside")):
+        yield Job.objects.get(pk=created.pk)
 
 
 def addresses(name: str, job: Job) -> list[str]:
     """The addresses of a page; a page of pictures has one for each."""
-    parts: dict[str, Any] = {
-        "job_id": job.pk,
-        "number": job.drivers.get().number if "logs" in name else NUMBER,
-        "operation_id": job.operations.earliest("created_at").pk,
-        "savepoint_id": job.savepoints.get().pk,
-        "uid": "totals",
-        "secret": STORED,
-        "user_id": User.objects.get(username=OWNER).pk,
-        "token_id": Token.objects.get(user__username=OWNER).pk,
-        "digest": Artifact.objects.get().pk,
-        "inspection_id": rows_operator.STACKS_ID,
-        "kind": "checkpoint_duration" if name.startswith("rule") else "webhook",
-        "alert_id": Alert.objects.get().pk,
-        "rule_id": Rule.objects.get(name__startswith="rule-").pk,
-        "silence_id": Silence.objects.get().pk,
-        "endpoint_id": Endpoint.objects.values_list("pk", flat=True).first(),
-        "delivery_id": Delivery.objects.values_list("pk", flat=True).first(),
+    parts: dict[str, Callable[[], Any]] = {
+        "job_id": lambda: job.pk,
+        "number": lambda: job.drivers.get().number if "logs" in name else NUMBER,
+        "operation_id": lambda: job.operations.earliest("created_at").pk,
+        "savepoint_id": lambda: job.savepoints.get().pk,
+        "uid": lambda: "totals",
+        "secret": lambda: STORED,
+        "user_id": lambda: User.objects.get(username=OWNER).pk,
+        "token_id": lambda: Token.objects.get(user__username=OWNER).pk,
+        "digest": lambda: Artifact.objects.get().pk,
+        "inspection_id": lambda: rows_operator.STACKS_ID,
+        "kind": lambda: "checkpoint_duration" if name.startswith("rule") else "webhook",
+        "alert_id": lambda: Alert.objects.get().pk,
+        "rule_id": lambda: Rule.objects.get(name__startswith="rule-").pk,
+        "silence_id": lambda: Silence.objects.get().pk,
+        "endpoint_id": lambda: Endpoint.objects.values_list("pk", flat=True).first(),
+        "delivery_id": lambda: Delivery.objects.values_list("pk", flat=True).first(),
     }
     pattern = next(pattern for pattern in patterns() if pattern.name == name)
     wanted = [key for key in pattern.pattern.converters if key != "name"]
-    given = {key: parts[key] for key in wanted}
+    given = {key: parts[key]() for key in wanted}
     if name not in FIGURES:
         return [reverse(name, kwargs=given)]
     return [reverse(name, kwargs=given | {"name": figure}) for figure in FIGURES[name]]
