@@ -45,7 +45,7 @@ def pytest_collection_finish() -> None:
     """Leave the tests themselves, thousands of objects each, out of every later collection."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    gc.set_threshold(100_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

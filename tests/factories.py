@@ -524,10 +524,10 @@ def coordinator(of: Job, **columns: Any) -> CoordinatorRow:
 
 def checkpoint(of: Job, number: int = 1, **columns: Any) -> Checkpoint:
     """A checkpoint of ``of`` that completed just now, without acknowledgements of its own."""
-    now = clock.now()
     columns.setdefault("status", CheckpointStatus.COMPLETED)
     is_settled = columns["status"] not in (CheckpointStatus.PENDING, CheckpointStatus.FINALIZING)
-    columns.setdefault("triggered_at", now - timedelta(milliseconds=300))
+    if "triggered_at" not in columns:  # The clock is a query.
+        columns["triggered_at"] = clock.now() - timedelta(milliseconds=300)
     if is_settled:
         columns.setdefault("duration_ms", 212)
         triggered = columns["triggered_at"]
@@ -549,13 +549,14 @@ def checkpoint(of: Job, number: int = 1, **columns: Any) -> Checkpoint:
 
 def ack(of: Checkpoint, operator: str, index: int, **columns: Any) -> SubtaskAck:
     """One operator subtask's acknowledgement, not saved."""
+    if "acknowledged_at" not in columns:
+        columns["acknowledged_at"] = clock.now()
     return SubtaskAck(
         **{
             "checkpoint": of,
             "operator": operator,
             "index": index,
             "chain": operator,
-            "acknowledged_at": clock.now(),
             "start_delay_ms": 4.0,
             "alignment_ms": 20.0,
             "sync_ms": 1.5,

@@ -194,11 +194,12 @@ def _is_of(row: dict[str, Any], job: Job) -> bool:
 class Attack:
     """Batches one after another; now and then all pages are opened, and the job is as it was."""
 
-    def __init__(self, hurt: Job) -> None:
+    def __init__(self, hurt: Job, *, is_first: bool) -> None:
         self.hurt = hurt
         self.admin = Client(raise_request_exception=False)
         self.admin.force_login(factories.user(Role.ADMIN))
-        assert_every_page_opens(self.admin, hurt)
+        if is_first:  # All attacks begin with the same rows.
+            assert_every_page_opens(self.admin, hurt)
         self.others = rows_of_others(hurt)
         self.start = transaction.savepoint()
         self.sent: list[bytes] = []
@@ -242,7 +243,7 @@ class Attack:
 def test_hostile_batches_are_refused_or_applied_and_no_page_breaks(
     hurt: Job, other: Job, part: int
 ) -> None:
-    attack = Attack(hurt)
+    attack = Attack(hurt, is_first=part == 0)
 
     @seed(part)
     @settings(

@@ -1,0 +1,14 @@
+"""Tests on a PostgreSQL database."""
+
+import pytest
+from django.db.models.signals import post_migrate
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> None:
+    """The test database, where tests of real transactions leave no rows.
+
+    Django would make its permissions anew after each of them; Weir has roles instead.
+    """
+    permissions = "django.contrib.auth.management.create_permissions"
+    assert post_migrate.disconnect(dispatch_uid=permissions)
