@@ -22,6 +22,7 @@ from jobs.models import (
     Worker,
 )
 from weir.protocol.operations import Phase
+from weir.protocol.slot_memory import MemorySource
 
 RECOVERY_TARGET = (
     "The longest time that a recovery may take, in seconds: from a failure until all subtasks run "
@@ -131,6 +132,14 @@ class DriverSerializer(serializers.ModelSerializer):
 class WorkerSerializer(serializers.ModelSerializer):
     """A worker process of an attempt."""
 
+    memory_limit_source = serializers.ChoiceField(
+        choices=[source.value for source in MemorySource],
+        allow_blank=True,
+        read_only=True,
+        help_text="The origin of the limit: the job's `setting`, or a share of its `cgroup`'s; "
+        "empty: there is none.",
+    )
+
     class Meta:
         model = Worker
         fields = [
@@ -144,10 +153,6 @@ class WorkerSerializer(serializers.ModelSerializer):
             },
             "memory_limit_bytes": {
                 "help_text": "The resident memory above which it ends; null: there is no limit."
-            },
-            "memory_limit_source": {
-                "help_text": "The origin of the limit: the job's `setting`, or a share of its "
-                "`cgroup`'s; empty: there is none."
             },
         }
 

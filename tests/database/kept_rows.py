@@ -24,8 +24,9 @@ def kept_rows(blocker: DjangoDbBlocker) -> Iterator[None]:
 
 
 @contextmanager
-def kept_files(directory: Path, aside: Path) -> Iterator[None]:
-    """Have the files of a directory at the end as they are now; ``aside`` is for a copy of them."""
+def kept_files(directory: Path) -> Iterator[None]:
+    """Have the files of a directory at the end as they were at first; a copy lies beside it."""
+    aside = directory.with_name(f"{directory.name}-as-made")
     if not aside.exists():
         shutil.copytree(directory, aside)
     yield

@@ -26,7 +26,7 @@ def kept(
 
 @pytest.fixture
 def directory(kept: Path, db: None) -> Iterator[Path]:
-    with kept_files(kept, kept.with_name("aside")):
+    with kept_files(kept):
         yield kept
 
 

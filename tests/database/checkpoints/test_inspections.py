@@ -32,10 +32,10 @@ from weir.protocol.inspection import (
     TappedRecord,
     TappedRecords,
 )
-from weir.wire.batches import VERSION_MAX
 
 pytestmark = pytest.mark.django_db
 
+BEFORE_INSPECTIONS = 7  # The version of a driver's messages.
 STACKS, RECORDS = InspectionKind.STACKS, InspectionKind.RECORDS
 TWO = TappedRecords(("n",), (TappedRecord(("1",), 5), TappedRecord(("2",))))
 Committing = Callable[..., AbstractContextManager[Any]]
@@ -276,7 +276,7 @@ def test_a_driver_of_a_version_before_gets_no_request_and_the_request_is_dropped
 ) -> None:
     """It would end over a command that it cannot read."""
     requests.ask(olga, line.job_id, "parse", STACKS, 0)
-    taken = driver_protocol.take_commands(line.job_id, line.token, line.taken, VERSION_MAX - 1)
+    taken = driver_protocol.take_commands(line.job_id, line.token, line.taken, BEFORE_INSPECTIONS)
     assert taken.commands == ()
     assert not OutboxCommand.objects.filter(job=line.job_id).exists()
 

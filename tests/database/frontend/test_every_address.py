@@ -400,7 +400,7 @@ def job(kept: tuple[Job, Path], db: None, redis: Redis) -> Iterator[Job]:
     """A job that has something on every page."""
     created, directory = kept
     rows_operator.sampled(created, "totals")
-    with kept_files(directory, directory.with_name("aside")):
+    with kept_files(directory):
         yield Job.objects.get(pk=created.pk)
 
 
