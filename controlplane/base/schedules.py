@@ -4,7 +4,7 @@ Celery's own schedule uses the wall clock: set back an hour, beat would send not
 and the work of every tick would wait. Beat also keeps on disk when it last sent each task; a time
 in the future is from before the clock was set back, so the task is due.
 
-While no wake-up keeps beat awake (``wakeups.keep_awake``) there is no work, and each task waits for
+While no wake-up keeps beat awake (``wakeups.keep_awake``) there is no work, and most tasks wait for
 ``REST_S`` at least. So a wake-up that is lost delays its work by that time, and no more.
 """
 
@@ -21,7 +21,9 @@ from controlplane.base import wakeups, watchdog
 
 logger = logging.getLogger(__name__)
 
-REST_S = 4.0  # Shorter than a gap that says that part of the control plane was down.
+REST_S = 10.0
+# The tick of jobs, whose gaps say that part of the control plane was down, rests for less.
+PULSE, PULSE_S = "jobs.tasks.tick", 4.0
 LOOK_S = 1.0  # Between two looks for a wake-up.
 _BASE = datetime.now(UTC) - timedelta(seconds=time.monotonic())
 
@@ -68,8 +70,9 @@ class WatchedScheduler(PersistentScheduler):
     def is_due(self, entry: ScheduleEntry) -> tuple[bool, float]:
         """Whether a task is due, and the seconds until the next check."""
         state: tuple[bool, float] = entry.is_due()
-        left = REST_S - passed_s(entry.last_run_at)
-        if state[0] and 0 < left <= REST_S and not self._is_awake():
+        rest_s = PULSE_S if entry.task == PULSE else REST_S
+        left = rest_s - passed_s(entry.last_run_at)
+        if state[0] and 0 < left <= rest_s and not self._is_awake():
             state = schedstate(is_due=False, next=min(left, LOOK_S))
         return state
 

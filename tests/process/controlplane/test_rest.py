@@ -10,10 +10,18 @@ from pytest_django import Settings
 
 from controlplane.accounts.models import Role
 from controlplane.base import schedules, wakeups
-from controlplane.base.schedules import REST_S, SteadySchedule, WatchedScheduler, steady_now
+from controlplane.base.schedules import (
+    PULSE,
+    PULSE_S,
+    REST_S,
+    SteadySchedule,
+    WatchedScheduler,
+    steady_now,
+)
 from controlplane.celery import TICK_S, app
 from controlplane.deliveries import outbox
 from controlplane.embedded.redis import Redis
+from jobs.due_jobs import AWAY_MS
 from jobs.tasks import tick
 from tests import factories
 from tests.services import running_redis
@@ -49,20 +57,23 @@ def scheduler() -> WatchedScheduler:
     return WatchedScheduler(app, schedule={}, lazy=True)
 
 
-def entry(every_s: float = TICK_S) -> ScheduleEntry:
-    return ScheduleEntry("tick", "tick", steady_now(), schedule=SteadySchedule(every_s), app=app)
+def entry(every_s: float = TICK_S, task: str = "tick") -> ScheduleEntry:
+    return ScheduleEntry("tick", task, steady_now(), schedule=SteadySchedule(every_s), app=app)
 
 
+@pytest.mark.parametrize(("task", "rest_s"), [("tick", REST_S), (PULSE, PULSE_S)])
 def test_without_work_a_tick_waits_for_the_time_of_rest(
-    scheduler: WatchedScheduler, wait: Wait
+    scheduler: WatchedScheduler, wait: Wait, task: str, rest_s: float
 ) -> None:
-    ticked = entry()
+    ticked = entry(task=task)
     wait(TICK_S)
     assert ticked.is_due() == (True, TICK_S)
     is_due, in_s = scheduler.is_due(ticked)
     assert not is_due
     assert in_s <= schedules.LOOK_S
-    wait(REST_S - TICK_S)
+    wait(rest_s - TICK_S - 0.5)
+    assert not scheduler.is_due(ticked)[0]
+    wait(0.5)
     assert scheduler.is_due(ticked) == (True, TICK_S)
 
 
@@ -102,6 +113,11 @@ def test_beat_does_not_rest_without_redis(
         assert not scheduler.is_due(ticked)[0]
     wait(schedules.LOOK_S)
     assert scheduler.is_due(ticked)[0]
+
+
+def test_the_rest_of_the_pulse_is_shorter_than_a_gap() -> None:
+    assert PULSE in {task["task"] for task in app.conf.beat_schedule.values()}
+    assert 1_000 * (PULSE_S + schedules.LOOK_S) <= AWAY_MS
 
 
 @pytest.mark.django_db
