@@ -10,8 +10,8 @@ import os
 import signal
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ from weir.protocol.events import (
     SlotChanged,
     WorkerStarted,
 )
+from weir.protocol.messages import Acknowledged
+from weir.protocol.restore import CHANGES
 from weir.spark import submit
 
 SOURCES = ("left", "right")
@@ -210,6 +212,22 @@ class Listening:
             submit.unlisten(listener)
 
 
+@contextmanager
+def killing_after_changes(state: str) -> Iterator[Killer]:
+    """Kill a worker when a checkpoint has completed whose files of a state hold changes."""
+    killer = Killer("worker", after_checkpoints=1_000_000)
+
+    def hear(event: Any) -> None:
+        if isinstance(event, Acknowledged) and killer.after_checkpoints > 1_000:
+            handles = [handle for part in event.operators for handle in part.handles]
+            if any(handle.mode == CHANGES and handle.name == state for handle in handles):
+                killer.after_checkpoints = killer.completed + 1
+
+    with Listening(hear, killer):
+        yield killer
+    assert killer.killed is not None, "no checkpoint held changes"
+
+
 def environment(
     storage: Path | None,
     interval_ms: int = 150,
@@ -295,6 +313,14 @@ def wrong_numbers(rows: Iterable[Sequence[Any]]) -> dict[int, list[int]]:
         for key, received in numbers.items()
         if received != list(range(1, len(received) + 1))
     }
+
+
+def numbers_by_position(rows: Iterable[Sequence[Any]]) -> dict[int, list[int]]:
+    """The numbers of the records of each position, in the order in which they came."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for _, position, _, _, number in rows:
+        numbers[position].append(number)
+    return numbers
 
 
 # What a test leaves behind ----------------------------------------------------------------------

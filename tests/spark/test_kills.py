@@ -6,8 +6,7 @@ recover.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,9 @@ from tests.spark.harness import (
     count,
     environment,
     fired,
+    killing_after_changes,
     numbered,
+    numbers_by_position,
     once,
     tagged_union,
     wrong_numbers,
@@ -48,7 +49,6 @@ from weir.datastream.window import TumblingEventTimeWindows
 from weir.fault_points import Fault
 from weir.protocol.events import Recovered
 from weir.protocol.messages import Acknowledged
-from weir.protocol.restore import CHANGES
 
 pytestmark = [pytest.mark.usefixtures("local")]
 
@@ -176,22 +176,6 @@ def test_at_least_once_loses_nothing_and_does_count_twice(tmp_path: Path) -> Non
     assert counted.duplicated > 0
 
 
-@contextmanager
-def killing_after_changes(state: str) -> Iterator[Killer]:
-    """Kill a worker when a checkpoint has completed whose files of a state hold changes."""
-    killer = Killer("worker", after_checkpoints=1_000_000)
-
-    def hear(event: Any) -> None:
-        if isinstance(event, Acknowledged) and killer.after_checkpoints > 1_000:
-            handles = [handle for part in event.operators for handle in part.handles]
-            if any(handle.mode == CHANGES and handle.name == state for handle in handles):
-                killer.after_checkpoints = killer.completed + 1
-
-    with Listening(hear, killer):
-        yield killer
-    assert killer.killed is not None, "no checkpoint held changes"
-
-
 def incremental(tmp_path: Path) -> dict[str, str]:
     """The settings of a job whose checkpoints hold what changed."""
     return {
@@ -210,9 +194,7 @@ def test_a_worker_killed_between_incremental_checkpoints_of_state_on_disk(tmp_pa
     assert count(result.collected, N) == EXACT
     (recovered,) = result.history.recoveries
     assert recovered.restored_checkpoint is not None
-    numbers: dict[int, list[int]] = defaultdict(list)
-    for _, position, _, _, number in result.collected:
-        numbers[position].append(number)
+    numbers = numbers_by_position(result.collected)
     assert all(received == [1, 2] for received in numbers.values())
     assert not list((tmp_path / "checkpoints").glob("*/shared/*/*")), "the job has finished"
 

@@ -5,10 +5,8 @@ two records of each position, numbered 1 and 2.
 """
 
 import os
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,12 +19,12 @@ from tests.spark.harness import (
     collect,
     count,
     environment,
+    killing_after_changes,
+    numbers_by_position,
     tagged_union,
 )
 from weir.datastream import JobExecutionResult
 from weir.protocol.events import CheckpointSettled, JobEvent, Notice, Recovered
-from weir.protocol.messages import Acknowledged
-from weir.protocol.restore import CHANGES
 
 pytestmark = [pytest.mark.usefixtures("local")]
 
@@ -54,9 +52,7 @@ def run(
 def check(tmp_path: Path, result: JobExecutionResult) -> Recovered:
     """Compare the output with the input; the one recovery."""
     assert count(result.collected, N) == EXACT
-    numbers: dict[int, list[int]] = defaultdict(list)
-    for _, position, _, _, number in result.collected:
-        numbers[position].append(number)
+    numbers = numbers_by_position(result.collected)
     assert all(received == [1, 2] for received in numbers.values())
     assert not list((tmp_path / "copies").iterdir()), "the job has ended"
     (recovered,) = result.history.recoveries
@@ -123,17 +119,9 @@ def test_a_restart_reads_the_stored_files_where_copies_are_damaged(tmp_path: Pat
 def test_local_copies_of_incremental_checkpoints_are_those_of_the_whole_chain(
     tmp_path: Path,
 ) -> None:
-    killer = Killer("worker", after_checkpoints=1_000_000)
-
-    def kill_after_changes(event: Any) -> None:
-        """Kill when a checkpoint has completed that names files of an earlier one."""
-        if isinstance(event, Acknowledged) and killer.after_checkpoints > 1_000:
-            modes = {handle.mode for part in event.operators for handle in part.handles}
-            if CHANGES in modes:
-                killer.after_checkpoints = killer.completed + 1
-
-    recovered = check(tmp_path, run(tmp_path, kill_after_changes, killer, backend="rocksdb"))
-    assert killer.killed is not None, "no checkpoint held changes"
+    with killing_after_changes("state.number"):
+        result = run(tmp_path, backend="rocksdb")
+    recovered = check(tmp_path, result)
     check_local(recovered)
 
 
