@@ -22,14 +22,23 @@ from checkpoints.verdict.channels import against_channel, of_pressed_host
 from checkpoints.verdict.facts import Ack, Facts, Key, Stall, Times, name_of, share
 from checkpoints.verdict.overtaking import against_waiting
 from checkpoints.verdict.result import Cause, Finding, Verdict
-from checkpoints.verdict.starvation import CPU_WAIT_SHARE, cpu_wait, is_starved
-from checkpoints.verdict.upstream_walk import TOGETHER_MS, Blame, Hop, Why, blame, trace
+from checkpoints.verdict.starvation import CPU_WAIT_SHARE, cpu_wait, is_locked_out, is_starved
+from checkpoints.verdict.upstream_walk import (
+    TOGETHER_MS,
+    Blame,
+    Hop,
+    Why,
+    blame,
+    lacking_slot,
+    trace,
+)
 from checkpoints.verdict.wording import (
     Tense,
     hop,
     of_blame,
     of_channel,
     of_driver,
+    of_lock,
     of_stall,
     of_starvation,
     of_step,
@@ -188,7 +197,7 @@ def _explained(facts: Facts, last: Key, longest: Part, longest_ms: float) -> Fin
         case Part.ASYNC:
             finding = _of_writing(facts, _last_written(facts))
         case Part.REPORT:
-            finding = _of_reporting(facts, longest_ms)
+            finding = _of_reporting(facts, last, longest_ms)
         case Part.FINALIZE:
             finding = _of_manifest(facts, longest_ms)
     travel = _of_travel(facts, last)
@@ -301,7 +310,7 @@ def _worst(facts: Facts, last: Key) -> _Worst | None:
         shown = max(
             (i for i in range(at) if hops[i].arrived_ms >= worst.transit_ms / 2), default=at
         )
-    is_held = facts.evidence.stall(worst.sender) is not None or is_starved(facts, worst.sender)
+    is_held = facts.evidence.stall(worst.sender) or lacking_slot(facts, worst.sender, ())
     if has_no_culprit and is_held:
         blamed = blame(facts, worst.sender)  # Its loop stood before the barrier was on its way.
     way = tuple(hops[i].receiver for i in range(shown, at + 1))
@@ -326,11 +335,18 @@ def _others(facts: Facts, last: Key, worst: _Worst) -> list[Blame]:
             chain = other.key[0]
             if other.why in (Why.IDLE, Why.UNKNOWN) or chain == worst.blame.key[0]:
                 continue
-            if other.why is worst.blame.why is Why.STARVED:
-                continue  # The same host, or one that is told beside it.
+            if other.why is worst.blame.why and _is_told(worst.blame, other):
+                continue
             if chain not in costs or costs[chain][0] < step.transit_ms:
                 costs[chain] = step.transit_ms, other
     return [other for _, other in sorted(costs.values(), key=lambda item: -item[0])]
+
+
+def _is_told(worst: Blame, other: Blame) -> bool:
+    """Whether the words for the worst tell of another one that has the same reason."""
+    if worst.why is Why.STARVED:
+        return True  # The same host, or one that is told beside it.
+    return worst.why is Why.LOCKED and worst.key[1] == other.key[1]
 
 
 def _ends(facts: Facts, last: Key) -> list[Key]:
@@ -419,19 +435,22 @@ def _of_copying(facts: Facts) -> Finding:
         culprits=[name],
         cause=Cause.COPYING,
     )
-    return _in_starved_slot(facts, key, finding)
+    return _in_slot(facts, key, finding)
 
 
-def _in_starved_slot(facts: Facts, key: Key, finding: Finding) -> Finding:
-    """The finding with the slot in front that had no processor; as it is, if the slot had one."""
-    if not is_starved(facts, key) or cpu_wait(facts, key[1]) < CPU_WAIT_SHARE:
+def _in_slot(facts: Facts, key: Key, finding: Finding) -> Finding:
+    """The finding with the slot in front that could not run; as it is, if the slot could."""
+    if is_locked_out(facts, key):
+        slot = of_lock(facts, key, Tense.PAST)
+    elif is_starved(facts, key) and cpu_wait(facts, key[1]) >= CPU_WAIT_SHARE:
+        slot = of_starvation(facts, key, Tense.PAST)
+    else:
         return finding
-    starved = of_starvation(facts, key, Tense.PAST)
-    starved.clause = f"{starved.clause}; {finding.clause}"
-    starved.because += finding.because
-    starved.advice += finding.advice
-    starved.path = finding.path or [hop(facts, key)]
-    return starved
+    slot.clause = f"{slot.clause}; {finding.clause}"
+    slot.because += finding.because
+    slot.advice += finding.advice
+    slot.path = finding.path or [hop(facts, key)]
+    return slot
 
 
 # Async --------------------------------------------------------------------------------------------
@@ -447,7 +466,7 @@ def _last_written(facts: Facts) -> Key:
 def _of_writing(facts: Facts, key: Key) -> Finding:
     part = own_part(facts, key)
     if part is not None and part.operator.is_sink:
-        return _in_starved_slot(facts, part.key, _of_sink(facts, part))
+        return _in_slot(facts, part.key, _of_sink(facts, part))
     wrote, name = writing(facts, key), name_of(key)
     slot = f"slot {key[1]}{facts.slot(key).text}"
     how = f"{size(wrote.slot_bytes)} in {duration(wrote.async_ms)}, {size(wrote.bytes_per_s)}/s"
@@ -467,7 +486,7 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
         finding.advice = [
             f"Look at the disk or the connection of {slot}; the other slots write faster."
         ]
-        finding = _in_starved_slot(facts, key, finding)
+        finding = _in_slot(facts, key, finding)
     elif is_large:
         finding.cause = Cause.LARGE
         finding.clause = f"the state is large: {name} and its slot wrote {how} (async part)"
@@ -492,7 +511,7 @@ def _of_writing(facts: Facts, key: Key) -> Finding:
         )
         others = {index for _, index in facts.acks if index != key[1]}
         if is_starved(facts, key) and all(cpu_wait(facts, index) for index in others):
-            return _in_starved_slot(facts, key, finding)
+            return _in_slot(facts, key, finding)
         if others:
             finding.because.append("All slots waited alike, so the storage is slow, not one host.")
     return finding
@@ -528,10 +547,13 @@ def _of_sink(facts: Facts, part: OwnPart) -> Finding:
 # The coordinator's part ---------------------------------------------------------------------------
 
 
-def _of_reporting(facts: Facts, took_ms: float) -> Finding:
+def _of_reporting(facts: Facts, last: Key, took_ms: float) -> Finding:
+    text = f"the acknowledgements took {duration(took_ms)} from the subtasks to the coordinator"
+    if is_locked_out(facts, last):  # The thread that sends them waits for the lock as well.
+        return _in_slot(facts, last, Finding(text))
     return _of_coordinator(
         facts,
-        f"the acknowledgements took {duration(took_ms)} from the subtasks to the coordinator",
+        text,
         "Look at the driver and the control plane: their processor time, the connection between "
         "them, and whether the control plane was down meanwhile.",
     )

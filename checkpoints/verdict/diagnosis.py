@@ -21,6 +21,7 @@ _DID: Mapping[Cause, str] = {
     Cause.STUCK: "was stuck in a call",
     Cause.FROZEN: "was frozen",
     Cause.STARVED: "had no processor",
+    Cause.LOCKED: "waited for the interpreter lock",
     Cause.BUSY: "was slow",
     Cause.SKEWED: "was slow, with most of the records,",
     Cause.CHANNEL: "sent barriers that were late",

@@ -28,6 +28,7 @@ from checkpoints.verdict.facts import (
     Rates,
     Seen,
     Stall,
+    ThreadsBeside,
     key_of,
     name_of,
 )
@@ -172,6 +173,7 @@ def take(
         "missing_count": len(absent),
         "stalls": (noted or {}).get("stalls", {}),
         "cpu_waits": _cpu_waits(rows),
+        "beside": _beside(rows),
         **({"driver": driver} if driver else {}),
     }
 
@@ -321,6 +323,13 @@ def _cpu_waits(rows: Iterable[Row]) -> Json:
     }
 
 
+def _beside(rows: Iterable[Row]) -> Json:
+    """The threads beside the loops of slots, of those that kept others waiting longest."""
+    slots = {row.index: row.rates["beside"] for row in rows if row.rates and "beside" in row.rates}
+    longest = sorted(slots, key=lambda index: -slots[index]["lock_wait_ms"])
+    return {str(index): slots[index] for index in longest[:CPU_WAITS_KEPT]}
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return round(sum(values) / len(values), 3) if values else None
 
@@ -388,6 +397,9 @@ def read(value: Json) -> Evidence:
         stalls={key_of(name): Stall(**stall) for name, stall in value.get("stalls", {}).items()},
         cpu_waits={int(slot): CpuWait(**wait) for slot, wait in value.get("cpu_waits", {}).items()},
         driver=DriverSeen(**value["driver"]) if "driver" in value else None,
+        beside={
+            int(slot): ThreadsBeside(**beside) for slot, beside in value.get("beside", {}).items()
+        },
     )
 
 

@@ -42,9 +42,12 @@ class Call:
     @property
     def text(self) -> str:
         """``"enrich (pipeline.py:41)"``; empty without a frame of the user's."""
-        if not self.function:
-            return ""
-        return f"{self.function} ({self.file.rpartition('/')[2]}:{self.line})"
+        return place_text(self.function, self.file, self.line)
+
+
+def place_text(function: str, file: str, line: int) -> str:
+    """A line of a function; empty without one."""
+    return f"{function} ({file.rpartition('/')[2]}:{line})" if function else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,23 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadsBeside:
+    """Threads that user code started in one slot."""
+
+    lock_wait_ms: float  # Mean, of a thread of the slot that wakes: for the interpreter lock.
+    cpu_share: float  # Of one processor, all of them.
+    loop_share: float  # Of the slot's loop.
+    function: str  # Where they were met most; empty: in no code of the user's.
+    file: str
+    line: int
+
+    @property
+    def text(self) -> str:
+        """As ``Call.text``."""
+        return place_text(self.function, self.file, self.line)
+
+
+@dataclass(frozen=True, slots=True)
 class CpuWait:
     """The loop of one slot was ready to run, and waited for a processor."""
 
@@ -149,6 +169,7 @@ class Evidence:
     stalls: Mapping[Key, Stall] = field(default_factory=dict)  # Noticed meanwhile, over or not.
     cpu_waits: Mapping[int, CpuWait] = field(default_factory=dict)  # By slot, those worth telling.
     driver: DriverSeen | None = None  # None: not reported.
+    beside: Mapping[int, ThreadsBeside] = field(default_factory=dict)  # By slot.
 
     def rates(self, key: Key) -> Rates | None:
         """The rates of a subtask; None: it reported none."""

@@ -11,6 +11,7 @@ class Cause(StrEnum):
     STUCK = "stuck"  # In one call.
     FROZEN = "frozen"  # A process whose threads all stand still.
     STARVED = "starved"  # A slot, a driver or a host without a processor.
+    LOCKED = "locked"  # A slot whose loop was kept from Python's interpreter lock by threads.
     BUSY = "busy"
     SKEWED = "skewed"  # Busy, with many times the records of its siblings.
     CHANNEL = "channel"

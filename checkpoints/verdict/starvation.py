@@ -1,10 +1,13 @@
-"""Slots whose loop was ready to run and got no processor: too many processes on their host. Pure.
+"""Slots whose loop was ready to run and had no processor, or not Python's interpreter lock. Pure.
 
 The wait for a processor comes anywhere in a subtask's time. In a call it looks like work, and
 asleep, after an element has come, like idleness; so neither busy nor idle shares tell of it, and
 the channel in front of such a slot looks slow. The wait belongs to the loop, so it is judged by
 slot. It explains a delay unless a subtask of the slot worked for longer than the loop waited: work
 is the busiest one's busy share without the wait.
+
+The interpreter lock is one for all threads of a slot. Those that user code started, and that
+compute in Python, keep it from the loop each time it wakes; to the system it is asleep meanwhile.
 """
 
 from checkpoints.verdict.facts import CpuWait, Facts, Key
@@ -20,6 +23,10 @@ PRESSURE_SHARE = 0.5
 # A driver mostly sleeps, so its wait is set against its work; one that hardly woke says nothing.
 DRIVER_LACK = 0.3
 DRIVER_WAITED_MS = 50.0
+# A thread that computes gives the lock up after 5 ms. One that has let it go, as NumPy does, makes
+# none wait; then it is the loop that does, less than half as long if it works half of the time.
+LOCK_WAIT_MS = 2.5
+LOCK_SHARE = 0.5  # Of a processor: threads that use more, and a loop that uses less.
 
 
 def cpu_wait(facts: Facts, index: int) -> float:
@@ -53,6 +60,15 @@ def is_starved(facts: Facts, key: Key) -> bool:
     if wait is None or not _is_large(wait):
         return False
     return wait.share >= wait.busiest - wait.share
+
+
+def is_locked_out(facts: Facts, key: Key) -> bool:
+    """Whether threads of user code kept the interpreter lock from a subtask's slot."""
+    beside = facts.evidence.beside.get(key[1])
+    if beside is None:
+        return False
+    is_long = beside.lock_wait_ms >= LOCK_WAIT_MS
+    return is_long and beside.cpu_share >= LOCK_SHARE > beside.loop_share
 
 
 def slots_on_host(facts: Facts, index: int) -> int:

@@ -12,15 +12,15 @@ The shares of time at the ends of a channel tell why it was slow. Records wait i
 that is busy. In front of one that is back-pressured they wait because of a subtask further down, so
 the walk follows the back pressure downstream, to the first that is busy. A subtask that is neither
 shares its loop with the others of its slot: one of those may be busy instead. And the loop of a
-slot may find no processor (``starvation``): then the host is to blame, not a subtask or the
-network.
+slot may find no processor, or wait for threads of user code (``starvation``): then the host or
+these are to blame, not a subtask or the network.
 """
 
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from checkpoints.verdict.facts import Facts, Gate, Key, Rates, Stall, key_of
-from checkpoints.verdict.starvation import cpu_wait, is_starved
+from checkpoints.verdict.starvation import cpu_wait, is_locked_out, is_starved
 
 # Half of a loop that several subtasks share: one that has more keeps it from the others.
 BUSY_SHARE = 0.5
@@ -38,6 +38,7 @@ class Why(Enum):
     SILENT = auto()
     BUSY = auto()
     NEIGHBOUR = auto()  # Its slot's loop is taken by another subtask.
+    LOCKED = auto()  # Its slot's loop waited for the interpreter lock, which threads had.
     STARVED = auto()  # Its slot's loop was ready to run and had no processor.
     IDLE = auto()  # It had time, so it is not to blame.
     UNKNOWN = auto()  # Nothing was reported of it.
@@ -127,7 +128,7 @@ def blame(facts: Facts, key: Key) -> Blame:
     return (
         _direct(facts, key, (key,))
         or _down(facts, key)
-        or _starved(facts, key, (key,))
+        or lacking_slot(facts, key, (key,))
         or _idle(facts, key)
     )
 
@@ -135,8 +136,8 @@ def blame(facts: Facts, key: Key) -> Blame:
 def _direct(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
     """Blame a subtask, or one of its slot, that is stuck, silent or busy; None: none is.
 
-    A subtask that only looks busy has a starved slot. One that is held back is not slow itself,
-    with or without a processor.
+    A subtask that only looks busy has a slot that lacks something. One that is held back is not
+    slow itself, with or without it.
     """
     seen = facts.evidence.subtasks.get(key)
     rates = seen.rates if seen else None
@@ -148,19 +149,21 @@ def _direct(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
     if seen is not None and seen.silent_ms is not None:
         return Blame(key, Why.SILENT, way, rates, silent_ms=seen.silent_ms)
     if rates is None or not is_held_back(rates):
-        starved = _starved(facts, key, way)
-        if starved is not None:
-            return starved
+        lacking = lacking_slot(facts, key, way)
+        if lacking is not None:
+            return lacking
     if rates is not None and is_busy(rates):
         return Blame(key, Why.BUSY, way, rates)
     return None
 
 
-def _starved(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
-    """Blame a slot that had no processor; None: it had one."""
-    if not is_starved(facts, key):
-        return None
-    return Blame(key, Why.STARVED, way, facts.evidence.rates(key))
+def lacking_slot(facts: Facts, key: Key, way: tuple[Key, ...]) -> Blame | None:
+    """Blame a slot that had no processor, or not the interpreter lock; None: it had both."""
+    if is_locked_out(facts, key):
+        return Blame(key, Why.LOCKED, way, facts.evidence.rates(key))
+    if is_starved(facts, key):
+        return Blame(key, Why.STARVED, way, facts.evidence.rates(key))
+    return None
 
 
 def is_busy(rates: Rates) -> bool:

@@ -14,8 +14,7 @@ from checkpoints.verdict.channels import against_channel, of_pressed_host
 from checkpoints.verdict.facts import Aligning, Facts, Key, key_of, name_of, share
 from checkpoints.verdict.overtaking import against_waiting
 from checkpoints.verdict.result import Cause, Finding, LateChannel
-from checkpoints.verdict.starvation import is_starved
-from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame
+from checkpoints.verdict.upstream_walk import WALK_MAX, Blame, Why, blame, lacking_slot
 from checkpoints.verdict.wording import Tense, hop, of_blame
 from controlplane.base.formatting import duration, listed, plural, rough_duration
 from weir.protocol.lifecycle import SubtaskStatus
@@ -23,11 +22,16 @@ from weir.protocol.lifecycle import SubtaskStatus
 DOING_LISTED = 6  # Subtasks whose doing is listed; the others are counted.
 SENDERS_NAMED = 3
 _RUNS = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
-_OF_SLOT = (Why.STUCK, Why.SILENT)  # Reasons that all subtasks of a slot have in common.
+_OF_SLOT = (
+    Why.STUCK,
+    Why.SILENT,
+    Why.LOCKED,
+)  # Reasons that all subtasks of a slot have in common.
 _GRAVITY = {
     Why.STUCK: 5,
     Why.SILENT: 4,
     Why.BUSY: 3,
+    Why.LOCKED: 3,
     Why.STARVED: 3,
     Why.NEIGHBOUR: 2,
     Why.UNKNOWN: 1,
@@ -147,13 +151,12 @@ def _blame(facts: Facts, root: _Root) -> Blame:
     if _is_writing(facts, root.key) and facts.evidence.stall(root.key) is None:
         rates = seen.rates if seen else None
         why = Why.UNKNOWN if rates is None else Why.IDLE
-        if is_starved(facts, root.key):
-            why = Why.STARVED
-        return Blame(root.key, why, (root.key,), rates)
+        idle = Blame(root.key, why, (root.key,), rates)
+        return lacking_slot(facts, root.key, (root.key,)) or idle
     blamed, sender = blame(facts, root.key), root.sender
-    if sender is not None and blamed.why in (Why.IDLE, Why.UNKNOWN) and is_starved(facts, sender):
-        # It took its snapshot and has had no processor to send the barrier on.
-        return Blame(sender, Why.STARVED, (root.key, sender), facts.evidence.rates(sender))
+    if sender is not None and blamed.why in (Why.IDLE, Why.UNKNOWN):
+        # It took its snapshot and could not run to send the barrier on.
+        return lacking_slot(facts, sender, (root.key, sender)) or blamed
     return blamed
 
 

@@ -103,6 +103,8 @@ def of_blame(facts: Facts, blame: Blame, tense: Tense) -> Finding:
                     "while one works the other waits."
                 )
             return _with_wait(facts, finding, blame.key, tense)  # It worked for longer than that.
+        case Why.LOCKED:
+            return of_lock(facts, blame.key, tense)
         case Why.STARVED:
             return of_starvation(facts, blame.key, tense)
         case Why.IDLE:
@@ -197,6 +199,31 @@ def of_silence(facts: Facts, key: Key, silent_ms: float, tense: Tense) -> Findin
         ],
         culprits=[name],
         cause=Cause.FROZEN,
+    )
+
+
+def of_lock(facts: Facts, key: Key, tense: Tense) -> Finding:
+    """The finding on a subtask whose slot has threads of user code that compute."""
+    name, beside = name_of(key), facts.evidence.beside[key[1]]
+    runs, keep = ("ran", "kept") if tense is Tense.PAST else ("runs", "keep")
+    at = f", most of it in {beside.text}" if beside.text else ""
+    slot = f"slot {key[1]}{facts.slot(key).text}"
+    return Finding(
+        f"threads of the job's own code {keep} the interpreter lock from {slot}, where {name} "
+        f"{runs}: they used {share(beside.cpu_share)} of a processor{at}",
+        f"{name} (threads of the job's own code {keep} the interpreter lock{at})",
+        because=[
+            f"A thread of slot {key[1]} that woke waited {duration(beside.lock_wait_ms)} for the "
+            "interpreter lock on average, and its loop wakes for each batch. One thread of a "
+            "process runs Python at a time.",
+        ],
+        advice=[
+            "Let these threads do less, or move their work into a process of its own "
+            "(multiprocessing) or into calls that give the lock up while they compute (NumPy, "
+            "Arrow).",
+        ],
+        culprits=[name],
+        cause=Cause.LOCKED,
     )
 
 

@@ -331,6 +331,23 @@ class SampledCallSerializer(serializers.Serializer[Any]):
     share = serializers.FloatField(help_text="Share of these samples, 0 to 1.")
 
 
+class ThreadsBesideSerializer(serializers.Serializer[Any]):
+    """Threads that user code started in a slot, over about two seconds."""
+
+    lock_wait_ms = serializers.FloatField(
+        help_text="Mean wait for Python's interpreter lock, of a thread of the slot that wakes."
+    )
+    cpu_share = serializers.FloatField(
+        help_text="Share of one processor, 0 to 1, that these threads used together; 1: or more."
+    )
+    loop_share = serializers.FloatField(help_text="The same of the slot's loop.")
+    function = serializers.CharField(
+        help_text="Where they were met most; empty: in no code of the pipeline's own."
+    )
+    file = serializers.CharField(help_text="The name of the file of that function.")
+    line = serializers.IntegerField(help_text="The line in that function.")
+
+
 class RatesSerializer(serializers.Serializer[Any]):
     """Throughput and use of time of a subtask, over about the last two seconds."""
 
@@ -368,6 +385,12 @@ class RatesSerializer(serializers.Serializer[Any]):
         help_text=(
             "Where the subtask worked most over about the last five seconds, by samples of its "
             "stack. Absent: too few samples met it at work."
+        ),
+    )
+    beside = ThreadsBesideSerializer(
+        required=False,
+        help_text=(
+            "Threads beside the loop of the subtask's slot. Absent: they used next to no processor."
         ),
     )
 

@@ -24,8 +24,8 @@ from weir.protocol.messages import (
     SubtaskStalled,
 )
 
-# Memory is the worker process's, and calls are no counters.
-_NO_COUNTERS = ("attempt", "chain", "memory_bytes", "calls")
+# Memory is the worker process's; calls and threads are no counters.
+_NO_COUNTERS = ("attempt", "chain", "memory_bytes", "calls", "beside")
 _COUNTERS = tuple(f.name for f in fields(SubtaskMetrics) if f.name not in _NO_COUNTERS)
 
 
@@ -77,6 +77,8 @@ class Subtasks:
             row.rates = rates.over(row.samples)
             if row.rates and event.calls:
                 row.rates["calls"] = [asdict(call) for call in event.calls]
+            if row.rates and event.beside:
+                row.rates["beside"] = asdict(event.beside)
         row.stall = None
 
     def aligning(self, event: AlignmentProgress) -> None:

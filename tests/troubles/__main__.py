@@ -2,13 +2,11 @@
 
 import argparse
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -17,26 +15,13 @@ from rich.table import Table
 from tests.e2e.plane import Plane, PlaneJob
 from tests.services import reachable_directory
 from tests.troubles import pipeline
-from tests.troubles.cases import TROUBLES, Json, Run, Trouble
+from tests.troubles.cases import TROUBLES, Json, Run, Trouble, busy_loops
 
 ENVIRONMENT = {
     "WEIR_DRIVER_TIMEOUT_MS": "10000",
     "WEIR_LOG_LEVEL": "WARNING",
     "WEIR_RETAINED_CHECKPOINTS": "300",
 }
-BUSY = "while True: pass"
-
-
-@contextmanager
-def busy_loops(count: int) -> Iterator[None]:
-    """Programs that want a processor each."""
-    loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def submit(plane: Plane, directory: Path) -> PlaneJob:

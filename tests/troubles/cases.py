@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +22,7 @@ PAUSE_S = 4.0
 LOST_S = 60.0
 SOON_S = 15.0
 TRIES = 3
+BUSY = "while True: pass"
 
 Json = dict[str, Any]
 
@@ -150,6 +153,20 @@ def hung(run: Run) -> Json:
 
 
 @contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """Programs that want a processor each; the system shares it out equally between sessions."""
+    loops = [
+        subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True) for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """A process that is stopped, and goes on unless it was replaced."""
     os.kill(pid, signal.SIGSTOP)
@@ -158,6 +175,13 @@ def stopped(pid: int) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def storage_full(run: Run) -> Json:
+    """Snapshots cannot be written."""
+    before = run.settled()
+    with run.on("full"):
+        return run.failed_one(before)
 
 
 def slot_paused(run: Run) -> Json:
@@ -278,6 +302,19 @@ TROUBLES = (
         "the sink",
         r"[Tt]he storage of the sink Orders",
         switched("sink"),
+    ),
+    Trouble("the storage is full", "the storage", r"No space left", storage_full),
+    Trouble(
+        "threads of the job compute in one slot",
+        "slot 1 and its threads",
+        r"[Tt]hreads of the job's own code .*slot 1.*burn \(pipeline\.py:\d+\)",
+        switched("threads"),
+    ),
+    Trouble(
+        "a sink of the job's own flushes for long at barriers",
+        "audit-0 and its flush",
+        r"audit-0 .*flush",
+        switched("flush"),
     ),
     Trouble("a slot stands still for 4 s", "slot 0", r"[Ss]lot 0|-0 was frozen", slot_paused),
     Trouble("a slot is frozen, now", "slot 0 is frozen", r"slot 0 .*is frozen", slot_frozen),

@@ -1,7 +1,7 @@
 """A pipeline of chains of several operators that gets into trouble when it is told to.
 
-Parameters: ``switches``, a directory: a file in it turns one trouble on, its removal off; and
-``output``, the directory of its file sink.
+Parameters: ``switches``, a directory: a file in it turns one trouble on, its removal off; beside it
+lies the output of the file sink. ``timeout_ms``, of a checkpoint.
 
 ::
 
@@ -9,16 +9,17 @@ Parameters: ``switches``, a directory: a file in it turns one trouble on, its re
                         └─ rebalance ──> audit
 """
 
+import errno
 import os
 import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.trouble import Switch
 from weir import fault_points
 from weir.common import Types, WatermarkStrategy
 from weir.datastream import (
@@ -29,6 +30,9 @@ from weir.datastream import (
     ValueStateDescriptor,
 )
 from weir.datastream.connectors import BlackHoleSink, ParquetSink
+from weir.ids import CheckpointId
+from weir.operators.base import Operator
+from weir.operators.sinks.black_hole import BlackHoleOperator
 from weir.operators.sources import DataGeneratorSource
 
 INTERVAL_MS = 500
@@ -36,10 +40,39 @@ TIMEOUT_MS = 20_000
 RATE = 800.0  # Of all sources together.
 SLOW_S = 0.005  # A record; half of RATE comes to each subtask, so 2.5 ms would be just too much.
 SKEWED_S = 0.002  # A record of the one that gets all.
+PARSED_S = 0.02  # Sources take up a barrier between two slices of up to a hundred records.
 BLOCKED_S = 5.0
+THREADS = 24  # That compute beside the loop of one slot.
+HELD_S = 0.5  # Between two looks at whether it hangs still.
 SYNC_S = 1.5  # Of one file.
+FLUSH_S = 1.5
 WRITING_S = 1.2  # A subtask's snapshot.
+LOOKED_AT_S = 0.05  # A switch.
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
+
+
+class Switch:
+    """A file that is made and taken away from outside; looked at now and then."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._path = directory / name
+        self._is_on = False
+        self._due = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        now = time.monotonic()
+        if now >= self._due:
+            self._is_on, self._due = self._path.exists(), now + LOOKED_AT_S
+        return self._is_on
+
+    def take(self) -> bool:
+        """Turn it off; whether it was this process that did."""
+        try:
+            os.remove(self._path)
+        except FileNotFoundError:
+            return False
+        return True
 
 
 class Troubled:
@@ -69,7 +102,7 @@ class Parse(Troubled, MapFunction):
 
     def map(self, value: int) -> int:
         if self._is_on("parse_busy"):
-            burn(SLOW_S)
+            burn(PARSED_S)
         return value
 
 
@@ -92,6 +125,7 @@ class Work(Troubled, KeyedProcessFunction):
         self._listening = fault_points.listening(self._reach)  # Held: it ends with its object.
         self._listening.__enter__()
         self._slow_files()
+        self._threads: list[threading.Thread] = []
 
     def close(self) -> None:
         self._listening.__exit__(None, None, None)
@@ -99,6 +133,8 @@ class Work(Troubled, KeyedProcessFunction):
     def _reach(self, point: str, where: Mapping[str, Any]) -> None:
         if point != "snapshot.write" or threading.current_thread() is threading.main_thread():
             return  # Nothing is written of a snapshot without state, and the loop does that itself.
+        if self._is_on("full"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self._is_on("storage") or (self._is_on("one_storage") and self._index == 1):
             time.sleep(WRITING_S)
 
@@ -122,16 +158,25 @@ class Work(Troubled, KeyedProcessFunction):
             time.sleep(SKEWED_S)
         if self._index == 1:
             if self._take("sleep"):
-                time.sleep(BLOCKED_S)
+                look_up_rates()
             if self._take("socket"):
                 await_answer()
             if self._take("compute"):
                 burn(BLOCKED_S)
             if self._take("lock"):
                 hold_the_interpreter()
+            if self._is_on("threads") and not self._threads:
+                self._threads = [threading.Thread(target=self._compute) for _ in range(THREADS)]
+                for thread in self._threads:
+                    thread.start()
             while self._is_on("hang"):
-                time.sleep(0.5)
+                await_lock()
         yield value[1]
+
+    def _compute(self) -> None:
+        while self._is_on("threads"):
+            burn(LOOKED_AT_S)
+        self._threads = []
 
 
 class Enrich(Troubled, MapFunction):
@@ -158,12 +203,49 @@ class Audit(Troubled, MapFunction):
         return value[1]
 
 
+class FlushedSink(BlackHoleSink):
+    """A sink that tells another system all it has at each barrier."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def create_operator_factory(self) -> Callable[[], Operator]:
+        return partial(FlushedOperator, self._directory)
+
+
+class FlushedOperator(BlackHoleOperator):
+    """Flushes for long in one subtask, while that is switched on."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._switch = Switch(directory, "flush")
+
+    def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
+        if self.ctx.subtask.index == 0 and self._switch.is_on:
+            flush()
+
+
+def flush() -> None:
+    """A request that takes long."""
+    time.sleep(FLUSH_S)
+
+
 def burn(seconds: float) -> int:
     """A computation in Python that takes so long."""
     until, rounds = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         rounds += 1
     return rounds
+
+
+def look_up_rates() -> None:
+    """A call that sleeps."""
+    time.sleep(BLOCKED_S)
+
+
+def await_lock() -> None:
+    """A part of a wait for a lock that is held for long."""
+    time.sleep(HELD_S)
 
 
 def await_answer() -> None:
@@ -199,7 +281,9 @@ def key_of(record: tuple[int, int]) -> int:
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(INTERVAL_MS)
-    env.get_checkpoint_config().set_checkpoint_timeout(TIMEOUT_MS)
+    env.get_checkpoint_config().set_checkpoint_timeout(
+        int(env.get_job_parameter("timeout_ms", str(TIMEOUT_MS)))
+    )
     directory = Path(env.get_job_parameter("switches", "switches"))
     source = DataGeneratorSource(identity, rows_per_second=RATE, type_info=Types.LONG())
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "Numbers").uid("numbers")
@@ -212,7 +296,9 @@ def main() -> None:
     output = directory.parent / "output"
     enriched.uid("enrich").name("Enrich").sink_to(ParquetSink(output)).uid("out").name("Orders")
     audited = keyed.rebalance().map(Audit(directory), output_type=Types.LONG())
-    audited.uid("audit").name("Audit").sink_to(BlackHoleSink()).uid("audited").name("Audited")
+    audited.uid("audit").name("Audit").sink_to(FlushedSink(directory)).uid("audited").name(
+        "Audited"
+    )
     env.execute("troubles")
 
 

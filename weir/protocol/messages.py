@@ -149,10 +149,22 @@ class SampledCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadsBeside:
+    """Threads that user code started in a slot, over about two seconds."""
+
+    lock_wait_ms: MeasuredMs  # Mean wait for the interpreter lock, of a thread that wakes.
+    cpu_share: Annotated[float, Between(0, 1)]  # Of one processor, all of them; 1: or more.
+    loop_share: Annotated[float, Between(0, 1)]  # The same of the slot's loop.
+    function: Word  # Where they were met most; empty: in no code of the user's.
+    file: Word
+    line: Count
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
     """Counters of a subtask since the attempt began; they only grow within an attempt.
 
-    Memory and calls are no counters, but of now.
+    Memory, calls and threads are no counters, but of now.
 
     *Busy* is the time in the subtask's own calls, known when a call is over; *back-pressured* the
     time in which output waited for credit; *idle* is the rest, in which the subtask had no input,
@@ -177,6 +189,7 @@ class SubtaskMetrics:
     # Of its slot's host: some thread there was ready to run while every processor was taken.
     cpu_pressure_ms: MeasuredMs = 0
     calls: tuple[SampledCall, ...] = ()  # Where it works most, of late; a few, the largest first.
+    beside: ThreadsBeside | None = None  # In its slot; None: they used next to no processor.
 
 
 @dataclass(frozen=True, slots=True)

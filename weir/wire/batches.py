@@ -38,7 +38,7 @@ from weir.protocol.messages import (
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
-VERSION_MIN, VERSION_MAX = 1, 9
+VERSION_MIN, VERSION_MAX = 1, 10
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 LOAD_SINCE = 7  # The first version whose batches tell the driver's load.
 INSPECTIONS_SINCE = 8  # The first version that has inspections of subtasks.
@@ -58,6 +58,7 @@ READ: Mapping[int, Mirrors] = {
     7: _EXACT,
     8: _EXACT,
     9: _EXACT,
+    10: _EXACT,
 }
 # Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
 # or of each of its entries.
@@ -88,6 +89,7 @@ _BROUGHT: Mapping[int, Mapping[type, frozenset[str]]] = {
         WorkerStarted: frozenset({"memory_limit"}),
         Recovered: frozenset({"restored_local_bytes"}),
     },
+    10: {SubtaskMetrics: frozenset({"beside"})},
 }
 # Reasons that came with ``PLANNED_SINCE``, and their nearest before it.
 _NEAREST: Mapping[FailureReason, FailureReason] = {

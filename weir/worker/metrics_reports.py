@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weir.ids import SubtaskId
-from weir.protocol.messages import SampledCall, SubtaskMetrics
+from weir.protocol.messages import SampledCall, SubtaskMetrics, ThreadsBeside
 from weir.worker.ports import Reporter
 
 INTERVAL_NS = 500_000_000
@@ -37,6 +37,7 @@ class SlotFigures:
     cpu_pressure_ns: int = 0  # Of the host.
     memory_bytes: int = 0  # Of the worker process, now.
     calls: Mapping[SubtaskId, tuple[SampledCall, ...]] = field(default_factory=dict)  # Of late.
+    beside: ThreadsBeside | None = None  # Of late.
 
 
 class MetricsReports:

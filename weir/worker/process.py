@@ -62,6 +62,7 @@ from weir.protocol.messages import (
     SampledCall,
     SubtaskChanged,
     SubtaskStalled,
+    ThreadsBeside,
     TriggerCheckpoint,
 )
 from weir.protocol.wire import WireMessage
@@ -70,6 +71,7 @@ from weir.storage.local_copies import LocalCopies, open_copies
 from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples
+from weir.worker.inspection.threads_beside import ThreadsWatch
 from weir.worker.memory.give_back import give_back
 from weir.worker.memory.holders import Holder
 from weir.worker.memory.watch import MemoryWatch, end_process
@@ -148,6 +150,7 @@ class WorkerClass(Protocol):
         memory_limit_bytes: int | None,
         cpu_pressure_ns: Callable[[], int],
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]],
+        threads_beside: Callable[[], ThreadsBeside | None],
         copies: LocalCopies | None,
         aside: Callable[[Callable[[], None]], None],
     ) -> RunsSubtasks: ...
@@ -309,6 +312,7 @@ class WorkerProcess:
         self._snapshots = SnapshotWorker(inbox)
         self._clock = clock = SystemClock()
         stacks = StackSamples(clock)
+        threads = ThreadsWatch(threading.get_ident(), clock=clock)
         self._worker = worker_class(
             graph,
             config,
@@ -325,6 +329,7 @@ class WorkerProcess:
             memory_limit_bytes=None if run.memory is None else run.memory.limit_bytes,
             cpu_pressure_ns=CpuPressure().lacked_ns,
             sampled_calls=stacks.calls,
+            threads_beside=threads.beside,
             copies=open_copies(run.copies, config.state.local_copies_bytes_max),
             aside=_aside,
         )
@@ -333,14 +338,19 @@ class WorkerProcess:
             uid: chain.head for chain in ExecutionGraph(graph).chains for uid in chain.operators
         }
         threading.Thread(
-            target=partial(self._watch, stacks, threading.get_ident(), _first_chain(graph, run)),
+            target=partial(
+                self._watch, stacks, threads, threading.get_ident(), _first_chain(graph, run)
+            ),
             name="weir-watch",
             daemon=True,
         ).start()
 
-    def _watch(self, stacks: StackSamples, loop_thread: int, chain: SubtaskId) -> None:
+    def _watch(
+        self, stacks: StackSamples, threads: ThreadsWatch, loop_thread: int, chain: SubtaskId
+    ) -> None:
         """Look at the loop now and then as long as the process lives, on a thread of its own."""
         name_thread("weir-watch")
+        waited_ns = CpuWait().waited_ns  # Of this thread.
         stalls = StallWatch(
             self._worker,
             loop_thread,
@@ -353,7 +363,7 @@ class WorkerProcess:
             loop_thread,
             self._run_command.attempt,
             chain,
-            standstills=Standstills(self._clock, waited_ns=CpuWait().waited_ns),
+            standstills=Standstills(self._clock, waited_ns=waited_ns),
             clock=self._clock,
             reporter=self._master,
         )
@@ -371,7 +381,7 @@ class WorkerProcess:
         )
         while True:
             interval_s = WATCH_ASLEEP_S if self._io.is_loop_asleep else WATCH_INTERVAL_S
-            time.sleep(random.uniform(0.5, 1.5) * interval_s)
+            threads.sleep(random.uniform(0.5, 1.5) * interval_s, waited_ns)
             standstill.look()
             stalls.look()
             memory.look()

@@ -638,6 +638,7 @@ class Subtask:
             memory_bytes=self.of_slot.memory_bytes,
             cpu_pressure_ms=self.of_slot.cpu_pressure_ns / 1e6,
             calls=self.of_slot.calls.get(self.chain, ()),
+            beside=self.of_slot.beside,
             bad_records=sum(c.operator.ctx.bad_records for c in self._operators),
         )
 

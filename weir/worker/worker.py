@@ -26,6 +26,7 @@ from weir.protocol.messages import (
     CheckpointCompleted,
     SampledCall,
     SubtaskChanged,
+    ThreadsBeside,
     TriggerCheckpoint,
 )
 from weir.state.backends.budget import MemoryBudget
@@ -82,6 +83,7 @@ class Worker:
         memory_limit_bytes: int | None = None,
         cpu_pressure_ns: Callable[[], int] = lambda: 0,
         sampled_calls: Callable[[], Mapping[SubtaskId, tuple[SampledCall, ...]]] = dict,
+        threads_beside: Callable[[], ThreadsBeside | None] = lambda: None,
         open_store: Callable[[str | None], CheckpointStore] = store_for,
         copies: LocalCopies | None = None,
         aside: Aside = _at_once,
@@ -110,6 +112,7 @@ class Worker:
         self._budget = MemoryBudget(memory_limit_bytes)
         self._cpu_pressure_ns = cpu_pressure_ns  # Of the host, since the attempt began.
         self._sampled_calls = sampled_calls
+        self._threads_beside = threads_beside
         self._open_store = open_store
         self._copies = copies
         self._taps = Taps(reporter, clock, aside)
@@ -294,6 +297,7 @@ class Worker:
                 self._cpu_pressure_ns(),
                 self._memory_bytes(),
                 self._sampled_calls(),
+                self._threads_beside(),
             )
             for subtask in self.subtasks:
                 if subtask in self._touched or self._metrics.is_due(subtask.chain, now_ns):

@@ -1,6 +1,6 @@
 """Evidence and verdicts of checkpoints whose driver tells of them, on a real database."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,6 +30,7 @@ from weir.protocol.messages import (
     SampledCall,
     SubtaskMetrics,
     SubtaskStalled,
+    ThreadsBeside,
 )
 
 STACK = '  File "/srv/orders.py", line 41, in enrich\n    rates = get(url)\n'
@@ -118,9 +119,13 @@ def test_a_checkpoint_keeps_the_drivers_load_its_hosts_pressure_and_where_subtas
 ) -> None:
     row = triggered(line)
     call = SampledCall(OperatorId("map"), "parse", "/srv/orders.py", 41, 0.75)
+    beside = ThreadsBeside(21.5, 0.9, 0.1, "prefetch", "/srv/orders.py", 77)
     for at_ms in (1_000, 3_000):
         one = replace(
-            measured("sink-1", at_ms, 0.9, 500), cpu_pressure_ms=at_ms * 0.8, calls=(call,)
+            measured("sink-1", at_ms, 0.9, 500),
+            cpu_pressure_ms=at_ms * 0.8,
+            calls=(call,),
+            beside=beside,
         )
         line.post(one, load=DriverLoad(2_000.0, 100.0, 300.0))
     under_way = queries.facts_of(line.checkpoint(row.number)).evidence
@@ -135,6 +140,7 @@ def test_a_checkpoint_keeps_the_drivers_load_its_hosts_pressure_and_where_subtas
     for seen in (under_way, recorded):
         assert seen.driver == DriverSeen(2_000.0, 100.0, 300.0)
         assert seen.cpu_waits == {1: CpuWait(0.0, 0.9, 0.8)}
+        assert {slot: asdict(one) for slot, one in seen.beside.items()} == {1: asdict(beside)}
         rates = seen.rates(("sink", 1))
         assert rates is not None
         assert rates.calls == [Call("map", "parse", "/srv/orders.py", 41, 0.75)]

@@ -22,6 +22,7 @@ from checkpoints.verdict.facts import (
     Rates,
     Seen,
     Slot,
+    ThreadsBeside,
     Times,
     name_of,
 )
@@ -84,6 +85,7 @@ class Case:
     queued: dict[Channel, int] = field(default_factory=dict)
     rates: dict[Key, Rates] = field(default_factory=dict)
     cpu_wait: dict[int, float] = field(default_factory=dict)  # By slot.
+    beside: dict[int, ThreadsBeside] = field(default_factory=dict)
     noise: dict[Any, float] = field(default_factory=dict)  # Per channel and subtask.
 
     def run(self, **given: Any) -> Facts:
@@ -119,7 +121,10 @@ class Case:
             "acks": acks,
             "gates": gates,
             "evidence": seen(
-                self.graph, self.rates, cpu_waits=cpu_waits(self.rates, self.cpu_wait)
+                self.graph,
+                self.rates,
+                cpu_waits=cpu_waits(self.rates, self.cpu_wait),
+                beside=self.beside,
             ),
             "slots": {index: Slot(f"node-{index}", 4_700 + index) for index in range(8)},
         }

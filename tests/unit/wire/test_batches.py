@@ -93,6 +93,8 @@ def test_events_of_the_version_before_are_read_and_written_as_then(version: int)
         assert counted.pop("memory_bytes") == 0
     if version >= 7:
         assert (counted.pop("cpu_pressure_ms"), counted.pop("calls")) == (0, [])
+    if version >= 10:
+        assert counted.pop("beside") is None
     if version >= 9:
         (recovered,) = (e for e in written["events"] if e["type"] == "Recovered")
         assert recovered.pop("restored_local_bytes") is None
@@ -131,7 +133,7 @@ def test_commands_of_the_version_before_are_read_and_written_as_then(version: in
 
 
 def test_the_lower_of_both_highest_versions_is_written() -> None:
-    assert [batches.agreed(theirs) for theirs in (0, 1, 8, 9, 99)] == [None, 1, 8, 9, 9]
+    assert [batches.agreed(theirs) for theirs in (0, 1, 9, 10, 99)] == [None, 1, 9, 10, 10]
 
 
 def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
