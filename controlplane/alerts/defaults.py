@@ -80,6 +80,13 @@ DEFAULT_RULES: tuple[dict[str, Any], ...] = (
         "severity": "warning",
         "parameters": {"count": 0, "window_s": 10 * _MINUTE},
     },
+    {
+        "name": "Slot short of memory",
+        "kind": "slot_memory",
+        "severity": "warning",
+        "parameters": {"share": 0.9},
+        "hold_s": _MINUTE,
+    },
     # Usual in a replay of history, so an admin enables them where they say something.
     {
         "name": "Back pressure",

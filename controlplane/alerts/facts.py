@@ -105,7 +105,8 @@ class SlotFacts:
 
     index: int
     host: str  # Empty: not known.
-    cpu_wait: float  # The share of time in which its loop waited for a processor.
+    cpu_wait: float | None = None  # The share of time in which its loop waited for a processor.
+    memory_share: float | None = None  # Of its limit, by its process; None: without one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ class JobFacts:
     attempts: tuple[AttemptFacts, ...] = ()  # The newest first.
     driver: DriverFacts | None = None
     chains: tuple[ChainFacts, ...] = ()
-    slots: tuple[SlotFacts, ...] = ()  # Those whose wait for a processor is measured.
+    slots: tuple[SlotFacts, ...] = ()
     operations: tuple[FailedOperation, ...] = ()
     # Time and state in bytes of a checkpoint that completed so many seconds ago, or a bit before.
     sizes: Mapping[int, tuple[datetime, int]] = field(default_factory=dict)

@@ -83,8 +83,10 @@ _NEWEST_ATTEMPTS = """
     ORDER BY attempt.job_id, attempt.number DESC
 """
 
-_CPU_WAITS = """
-    SELECT slot.job_id, slot.index, slot.cpu_wait, worker.host
+# Shares of memory in percents: a report changes them a little, and nothing follows from that.
+_SLOTS = """
+    SELECT slot.job_id, slot.index, slot.cpu_wait, worker.host,
+           worker.memory_bytes * 100 / nullif(worker.memory_limit_bytes, 0)
     FROM (
         SELECT job_id, "index", attempt, max((rates ->> 'cpu_wait')::float) AS cpu_wait
         FROM jobs_subtask
@@ -95,7 +97,6 @@ _CPU_WAITS = """
         ON attempt.job_id = slot.job_id AND attempt.number = slot.attempt
     LEFT JOIN jobs_worker AS worker
         ON worker.attempt_id = attempt.id AND worker.slot_index = slot.index
-    WHERE slot.cpu_wait IS NOT NULL
     ORDER BY slot.job_id, slot.index
 """
 
@@ -398,9 +399,14 @@ def _chains(job_ids: Sequence[str]) -> dict[str, tuple[ChainFacts, ...]]:
 def _slots(job_ids: Sequence[str]) -> dict[str, tuple[SlotFacts, ...]]:
     by_job: dict[str, list[SlotFacts]] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_CPU_WAITS, [SubtaskStatus.RUNNING.value, list(job_ids)])
-        for job, index, cpu_wait, host in cursor.fetchall():
-            slot = SlotFacts(index=index, host=host or "", cpu_wait=cpu_wait)
+        cursor.execute(_SLOTS, [SubtaskStatus.RUNNING.value, list(job_ids)])
+        for job, index, cpu_wait, host, percents in cursor.fetchall():
+            slot = SlotFacts(
+                index=index,
+                host=host or "",
+                cpu_wait=cpu_wait,
+                memory_share=None if percents is None else percents / 100,
+            )
             by_job.setdefault(job, []).append(slot)
     return {job: tuple(of_job) for job, of_job in by_job.items()}
 

@@ -73,6 +73,12 @@ class Starved(Parameters):
     share: Share = 0.3
 
 
+class Memory(Parameters):
+    """Parameters of memory that is nearly used up."""
+
+    share: Share = 0.9
+
+
 class BadRecords(Parameters):
     """Parameters of bad records."""
 
@@ -244,23 +250,45 @@ def _starved(given: Starved, job: JobFacts, now: datetime) -> Judged:
         return QUIET
     by_host: dict[str, list[SlotFacts]] = {}
     for slot in job.slots:
-        if slot.cpu_wait > given.share:
+        if (slot.cpu_wait or 0.0) > given.share:
             by_host.setdefault(slot.host or f"slot {slot.index}", []).append(slot)
     return Judged(tuple(_of_host(given, host, slots) for host, slots in by_host.items()))
 
 
 def _of_host(given: Starved, subject: str, slots: list[SlotFacts]) -> Holding:
-    worst = max(slots, key=lambda slot: slot.cpu_wait)
-    place = f"Slot {worst.index}" + (f" on host {worst.host}" if worst.host else "")
+    worst = max(slots, key=lambda slot: slot.cpu_wait or 0.0)
     return Holding(
         subject=subject,
-        summary=f"{place} waits for a processor for {worst.cpu_wait:.0%} of the time: more "
+        summary=f"{_place(worst)} waits for a processor for {worst.cpu_wait:.0%} of the time: more "
         "processes are ready to run there than it has processors.",
         evidence=(
             ("wait for a processor", f"{worst.cpu_wait:.0%}"),
             ("limit", f"{given.share:.0%}"),
             ("slots above it", ", ".join(str(slot.index) for slot in slots[:SLOTS_NAMED])),
             ("their number", str(len(slots))),
+        ),
+    )
+
+
+def _place(slot: SlotFacts) -> str:
+    return f"Slot {slot.index}" + (f" on host {slot.host}" if slot.host else "")
+
+
+def _short_of_memory(given: Memory, job: JobFacts, now: datetime) -> Judged:
+    if job.life.status != JobStatus.RUNNING:
+        return QUIET
+    short = [slot for slot in job.slots if (slot.memory_share or 0.0) > given.share]
+    if not short:
+        return QUIET
+    worst = max(short, key=lambda slot: slot.memory_share or 0.0)
+    return Judged.one(
+        summary=f"{_place(worst)} holds {worst.memory_share:.0%} of the memory that it may: above "
+        "the limit its process ends, and the job fails over.",
+        evidence=(
+            ("memory", f"{worst.memory_share:.0%}"),
+            ("limit", f"{given.share:.0%}"),
+            ("slots above it", ", ".join(str(slot.index) for slot in short[:SLOTS_NAMED])),
+            ("their number", str(len(short))),
         ),
     )
 
@@ -396,6 +424,15 @@ JOB_KINDS = (
         texts={"share": "The limit of the share of time, between 0 and 1."},
         reads=("life", "slots"),
         judge=_starved,
+    ),
+    Kind(
+        name="slot_memory",
+        title="Slot short of memory",
+        text="The process of a slot holds nearly all the memory that it may.",
+        parameters=Memory,
+        texts={"share": "The limit of the share of a slot's memory limit, between 0 and 1."},
+        reads=("life", "slots"),
+        judge=_short_of_memory,
     ),
     Kind(
         name="bad_records",

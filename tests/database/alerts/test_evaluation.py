@@ -339,6 +339,30 @@ def test_a_host_short_of_processors_fires_once_it_has_been_for_the_hold_time(
     assert evaluator.look(31) == []
 
 
+def test_a_slot_short_of_memory_fires_until_it_has_room(evaluator: Evaluators) -> None:
+    factories.rule("slot_memory", name="memory", hold_s=60)
+    job, unlimited = factories.job("flights"), factories.job("orders")
+    attempt = factories.attempt(factories.driver(job), number=2)
+    without = factories.attempt(factories.driver(unlimited))
+    for slot, held in enumerate((300_000_000, 350_000_000)):
+        factories.worker(
+            attempt, slot, host="node-1", memory_bytes=held, memory_limit_bytes=400_000_000
+        )
+        factories.worker(without, slot, host="node-1", memory_bytes=held)
+    factories.subtasks(job, attempt=2)
+    factories.subtasks(unlimited)
+    assert evaluator.look() == []
+    workers = attempt.workers.filter(slot_index=1)
+    workers.update(memory_bytes=389_000_000)
+    assert evaluator.look() == []
+    (alert,) = evaluator.look(61)
+    assert (alert.rule_name, alert.job, alert.subject) == ("memory", job.pk, "")
+    assert alert.summary.startswith("Slot 1 on host node-1 holds 97% of the memory that it may")
+    workers.update(memory_bytes=300_000_000)
+    assert alert in evaluator.look()
+    assert evaluator.look(31) == []
+
+
 def test_bad_records_fire_for_their_operator_until_the_window_is_over(
     evaluator: Evaluators,
 ) -> None:

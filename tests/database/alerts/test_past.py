@@ -170,7 +170,7 @@ def test_state_that_grew_would_have_fired() -> None:
     assert 34 <= time[1] <= 40
 
 
-@pytest.mark.parametrize("kind", ["back_pressure", "host_starved"])
+@pytest.mark.parametrize("kind", ["back_pressure", "host_starved", "slot_memory"])
 def test_kinds_without_a_past_say_so_and_bad_parameters_are_refused(kind: str) -> None:
     tried = would_have_fired(factories.rule(kind))
     assert (tried.is_stored, tried.count) == (False, 0)

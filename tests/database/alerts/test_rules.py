@@ -72,6 +72,15 @@ def test_new_kinds_bring_their_rules_and_none_that_was_deleted() -> None:
     assert (starved.parameters, starved.hold_s) == ({"share": 0.3}, 300)
 
 
+def test_the_memory_of_slots_brings_its_rule() -> None:
+    name = "controlplane.alerts.migrations.0004_memory_of_slots"
+    Rule.objects.all().delete()
+    import_module(name).Migration.operations[-1].code(Apps(), None)
+    (rule,) = Rule.objects.all()
+    assert (rule.kind, rule.is_builtin, rule.is_enabled) == ("slot_memory", True, True)
+    assert (rule.parameters, rule.hold_s) == ({"share": 0.9}, 60)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_of_each_kind_can_be_made_with_its_defaults(kind: str) -> None:
     rule = rules.create(None, kind, {"name": f"of {kind}", "severity": "info"})

@@ -184,6 +184,31 @@ def test_a_starved_host_is_one_condition_with_all_its_slots() -> None:
     assert kind.judge(kind.read({}), over, T0).holding == ()
 
 
+def test_slots_short_of_memory_are_one_condition_of_their_job() -> None:
+    slots = (
+        SlotFacts(index=0, host="node-1", memory_share=0.9),  # The limit itself is none too much.
+        SlotFacts(index=1, host="node-1", memory_share=0.93),
+        SlotFacts(index=2, host="", memory_share=0.97),
+        SlotFacts(index=3, host="node-2", cpu_wait=0.9),  # It has no limit.
+    )
+    life = Life(status=JobStatus.RUNNING, is_planned=False)
+    job = JobFacts(id="flights-1", name="flights", life=life, slots=slots)
+    kind = KINDS["slot_memory"]
+    (short,) = kind.judge(kind.read({}), job, T0).holding
+    assert short.subject == ""
+    assert short.summary.startswith("Slot 2 holds 97% of the memory that it may: ")
+    assert dict(short.evidence) == {
+        "memory": "97%",
+        "limit": "90%",
+        "slots above it": "1, 2",
+        "their number": "2",
+    }
+    assert kind.judge(kind.read({"share": 0.97}), job, T0).holding == ()
+    restarting = Life(status=JobStatus.RESTARTING, is_planned=False)
+    over = JobFacts(id="flights-1", name="flights", life=restarting, slots=slots)
+    assert kind.judge(kind.read({}), over, T0).holding == ()
+
+
 def test_a_history_keeps_the_newest_and_knows_what_is_fresh() -> None:
     def ended(number: int, is_completed: bool = True) -> Ended:
         at = T0 + timedelta(seconds=number)
