@@ -59,12 +59,13 @@ $(STAMP): requirements.lock package-lock.json pyproject.toml | check
 	@touch $@
 	@echo "Setup is done."
 
-lint: setup ## Check format, lint, types and import direction
+lint: setup ## Check format, lint, types, import direction, voice and size
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python .ci/check_voice.py
+	$(BIN)/python .ci/check_size.py
 
 format: setup ## Format the code
 	$(BIN)/ruff check --fix-only --quiet .

@@ -39,7 +39,8 @@ from weir.config import (
 from weir.graph.logical import JobGraph
 from weir.ids import ChannelId, CheckpointId, JobId, SubtaskId
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import EventQueue, InProcessCluster, InProcessWorker, Latencies
+from weir.local.cluster import InProcessCluster, InProcessWorker
+from weir.local.event_queue import EventQueue, Latencies
 from weir.protocol.deployment import Delivered, WorkerReport
 from weir.protocol.elements import CheckpointKind, Element, Records
 from weir.protocol.events import CheckpointSettled, JobChanged, JobEvent

@@ -17,7 +17,7 @@ from tests.simulation.cluster import STORAGE, FaultyStore, SimulatedCluster
 from weir.config import CheckpointConfig
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import Action, EventQueue, Latencies
+from weir.local.event_queue import Action, EventQueue, Latencies
 from weir.protocol.coordinator import (
     CoordinatorState,
     Step,

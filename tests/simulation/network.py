@@ -7,7 +7,7 @@ Now and then something takes ten times as long, because it is the straggler that
 import random
 from collections.abc import Mapping
 
-from weir.local.cluster import Latencies
+from weir.local.event_queue import Latencies
 
 DELAYS_US: Mapping[str, tuple[int, int]] = {
     "loop": (20, 500),

@@ -16,7 +16,7 @@ from tests.simulation.control_plane import MS, SimulatedControlPlane
 from tests.simulation.pipelines import InvariantBroken
 from weir.errors import WeirError
 from weir.ids import AttemptNumber, CheckpointId, JobId
-from weir.local.cluster import EventQueue
+from weir.local.event_queue import EventQueue
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import (

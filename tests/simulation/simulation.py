@@ -83,7 +83,8 @@ from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId, SubtaskId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import Action, EventQueue, InProcessWorker
+from weir.local.cluster import InProcessWorker
+from weir.local.event_queue import Action, EventQueue
 from weir.protocol.coordinator import CoordinatorState, check_invariants
 from weir.protocol.deployment import WorkerReport
 from weir.protocol.elements import CheckpointKind

@@ -14,7 +14,7 @@ from weir.errors import ConfigError, InternalError, JobFailedError
 from weir.ids import CheckpointId, JobId, OperatorId, SubtaskId
 from weir.jobmaster.collected_output import CollectedRows, ComesAgain
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import EventQueue, Latencies
+from weir.local.event_queue import EventQueue, Latencies
 from weir.protocol.events import AttemptStarted, JobEvent
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskChanged

@@ -40,6 +40,34 @@ class SlotFigures:
     beside: ThreadsBeside | None = None  # Of late.
 
 
+class HeldTime:
+    """The time in which back pressure holds one subtask: its output waits for credit."""
+
+    def __init__(self) -> None:
+        self._ended_ns = 0  # Of the times that are over.
+        self._since_ns: int | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether back pressure holds it now."""
+        return self._since_ns is not None
+
+    def begin(self, now_ns: int) -> None:
+        """Back pressure holds the subtask from now on, unless it does already."""
+        if self._since_ns is None:
+            self._since_ns = now_ns
+
+    def end(self, now_ns: int) -> None:
+        """Back pressure does not hold the subtask (any more)."""
+        if self._since_ns is not None:
+            self._ended_ns += now_ns - self._since_ns
+            self._since_ns = None
+
+    def total_ns(self, now_ns: int) -> int:
+        """The time up to now; one that lasts is no idle time meanwhile."""
+        return self._ended_ns + (0 if self._since_ns is None else now_ns - self._since_ns)
+
+
 class MetricsReports:
     """The reports of one worker's subtasks."""
 

@@ -76,7 +76,7 @@ from weir.worker.alignment_clock import AlignmentClock
 from weir.worker.chain_output import ChainedOperator, ChainOutput
 from weir.worker.gates import InputChannel, InputGates, OutputGate
 from weir.worker.in_flight import InFlight
-from weir.worker.metrics_reports import SlotFigures
+from weir.worker.metrics_reports import HeldTime, SlotFigures
 from weir.worker.ports import Reporter
 from weir.worker.slice_size import SliceSize
 from weir.worker.snapshotter import OperatorFreeze, Snapshotter
@@ -158,9 +158,8 @@ class Subtask:
         self._records_in = 0
         self.began_ns = clock.monotonic_ns()  # The worker's own begin, once the worker has it.
         self.busy_ns = 0
-        self.back_pressured_ns = 0
         self.of_slot = SlotFigures()  # As last measured by the worker.
-        self._held_since_ns: int | None = None
+        self.held = HeldTime()
 
     @property
     def operators(self) -> Sequence[ChainedOperator]:
@@ -573,22 +572,6 @@ class Subtask:
 
     # Reports.
 
-    @property
-    def is_held(self) -> bool:
-        """Whether back pressure holds it."""
-        return self._held_since_ns is not None
-
-    def hold(self, now_ns: int) -> None:
-        """Back pressure holds the subtask from now on, unless it does already."""
-        if self._held_since_ns is None:
-            self._held_since_ns = now_ns
-
-    def release(self, now_ns: int) -> None:
-        """Back pressure does not hold the subtask (any more)."""
-        if self._held_since_ns is not None:
-            self.back_pressured_ns += now_ns - self._held_since_ns
-            self._held_since_ns = None
-
     def start(self, details: dict[str, object]) -> None:
         """State is restored: begin to take input."""
         self.inputs.cuts_at_watermarks = not self._carries_watermarks
@@ -618,9 +601,7 @@ class Subtask:
 
     def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
         """The subtask's counters for the ``elapsed_ns`` since the attempt began."""
-        held_ns = self.back_pressured_ns
-        if self._held_since_ns is not None:  # It may last; its time is not idle until it ends.
-            held_ns += now_ns - self._held_since_ns
+        held_ns = self.held.total_ns(now_ns)
         idle_ns = max(0, elapsed_ns - self.busy_ns - held_ns)  # Rounded once: it never shrinks.
         return SubtaskMetrics(
             attempt=self._attempt,

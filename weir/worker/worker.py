@@ -251,11 +251,11 @@ class Worker:
                 self._fail(subtask.chain, error)
                 return None
             if progress is Progress.BACK_PRESSURED:
-                subtask.hold(started)
+                subtask.held.begin(started)
                 # Credit lets it enter, or a time-out of a barrier.
                 self._ready.wait(subtask, subtask.next_timer_ms())
                 continue
-            subtask.release(started)
+            subtask.held.end(started)
             if progress is Progress.WORKED:
                 subtask.busy_ns += self._clock.monotonic_ns() - started
                 self._note_alignment(subtask)
@@ -315,7 +315,7 @@ class Worker:
         """Do something with these subtasks, which may call user code; None: with all."""
         for subtask in self.subtasks if subtasks is None else subtasks:
             started = self._clock.monotonic_ns()
-            subtask.release(started)  # Busy from now on; the next step may hold it again.
+            subtask.held.end(started)  # Busy from now on; the next step may hold it again.
             self.calling_since_ns = started
             self.calling = subtask.chain
             try:

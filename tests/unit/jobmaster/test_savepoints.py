@@ -25,7 +25,8 @@ from weir.fault_points import listening
 from weir.ids import CheckpointId, JobId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import EventQueue, InProcessCluster, Latencies, RealClock
+from weir.local.cluster import InProcessCluster
+from weir.local.event_queue import EventQueue, Latencies, RealClock
 from weir.operators.sinks.parquet_sink import committed_files
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEvent, Notice

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weir.common import clock
-from weir.local import cluster
+from weir.local import event_queue
 
 HOUR_MS = 3_600_000
 READING_NS = 1_000  # Work takes time: between two readings there is some.
@@ -27,7 +27,7 @@ class MachineTime:
     def install(self, monkeypatch: pytest.MonkeyPatch) -> "MachineTime":
         """Have the runtime's clocks read this time."""
         monkeypatch.setattr(clock, "time", self)
-        monkeypatch.setattr(cluster, "time", self)
+        monkeypatch.setattr(event_queue, "time", self)
         return self
 
     def set_wall_clock(self, by_ms: int) -> None:

@@ -13,7 +13,8 @@ from weir.datastream.connectors import DataGeneratorSource
 from weir.datastream.execution import capturing
 from weir.ids import AttemptNumber, JobId, OperatorId
 from weir.jobmaster.job_master import JobMaster
-from weir.local.cluster import EventQueue, InProcessCluster, Latencies
+from weir.local.cluster import InProcessCluster
+from weir.local.event_queue import EventQueue, Latencies
 from weir.protocol.driver_messages import DriverEvent
 from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
 from weir.protocol.lifecycle import JobStatus

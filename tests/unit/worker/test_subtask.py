@@ -280,10 +280,10 @@ def test_metrics_split_the_time_into_busy_held_and_idle() -> None:
     harness = SubtaskHarness()
     harness.give(0, "a1", "a2")
     harness.subtask.busy_ns = 3_000_000
-    harness.subtask.hold(1_000_000)
-    harness.subtask.hold(2_000_000)  # Held already.
-    harness.subtask.release(5_000_000)
-    harness.subtask.release(9_000_000)
+    harness.subtask.held.begin(1_000_000)
+    harness.subtask.held.begin(2_000_000)  # Held already.
+    harness.subtask.held.end(5_000_000)
+    harness.subtask.held.end(9_000_000)
     metrics = harness.subtask.metrics(now_ns=11_000_000, elapsed_ns=10_000_000)
     assert (metrics.busy_ms, metrics.back_pressured_ms, metrics.idle_ms) == (3, 4, 3)
     assert (metrics.records_in, metrics.records_out, metrics.watermark_ms) == (2, 2, None)
@@ -292,10 +292,10 @@ def test_metrics_split_the_time_into_busy_held_and_idle() -> None:
 def test_back_pressure_that_lasts_counts_while_it_does() -> None:
     """Counted as idle until it ended, idleness would shrink: counters of an attempt only grow."""
     harness = SubtaskHarness()
-    harness.subtask.hold(2_000_000)
+    harness.subtask.held.begin(2_000_000)
     during = harness.subtask.metrics(now_ns=10_000_000, elapsed_ns=10_000_000)
     assert (during.busy_ms, during.back_pressured_ms, during.idle_ms) == (0, 8, 2)
-    harness.subtask.release(12_000_000)
+    harness.subtask.held.end(12_000_000)
     after = harness.subtask.metrics(now_ns=20_000_000, elapsed_ns=20_000_000)
     assert (after.busy_ms, after.back_pressured_ms, after.idle_ms) == (0, 10, 10)
 

@@ -113,8 +113,8 @@ def test_a_tap_answers_with_the_few_records_that_passed_in_its_time() -> None:
 def test_back_pressure_is_told_as_the_reason_for_no_record() -> None:
     harness = Harness(records=50, credit_bytes=1)
     harness.run()
-    assert harness.worker.subtasks[0].is_held or harness.worker.subtasks[1].is_held
-    held = next(one for one in harness.worker.subtasks if one.is_held)
+    assert harness.worker.subtasks[0].held.is_on or harness.worker.subtasks[1].held.is_on
+    held = next(one for one in harness.worker.subtasks if one.held.is_on)
     harness.command(tap(str(held.chain.operator)))
     harness.clock.ms += TAP_MS
     harness.run()

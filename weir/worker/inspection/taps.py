@@ -170,7 +170,7 @@ def _why_none(subtask: Subtask) -> str:
     seconds = f"{TAP_MS / 1_000:g} seconds"
     if subtask.status is not SubtaskStatus.RUNNING:
         return "it has ended, so no record passes any more"
-    if subtask.is_held:
+    if subtask.held.is_on:
         return f"no record passed within {seconds}: back pressure holds it, see the operators after"
     return f"no record passed within {seconds}"
 
