@@ -8,5 +8,6 @@ point at other servers.
 - ``process``: one process: started, awaited, stopped, found again after its starter died
 - ``server``, ``postgres``, ``redis``: the two servers, each on a directory of its own
 - ``program``: one of Weir's own processes
+- ``fork_server``: a process that has imported what those need, and forks them
 - ``stack``: all services, watched, restarted and ended together
 """

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Self, TypedDict
+from typing import BinaryIO, Protocol, Self, TypedDict
 
 import psutil
 
@@ -47,13 +47,31 @@ class ProcessOptions(TypedDict, total=False):
     umask: int
 
 
+class ChildProcess(Protocol):
+    """The part of ``subprocess.Popen`` that the owner of a process uses."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, awaited for ``timeout`` seconds at most; ``subprocess.TimeoutExpired``."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, if it has not ended."""
+
+    def kill(self) -> None:
+        """Send SIGKILL, if it has not ended."""
+
+
 class ServiceProcess(ABC):
     """A process that one starter owns. Its methods may be called from several threads."""
 
     def __init__(self, name: str, log_path: Path) -> None:
         self.name = name
         self.log_path = log_path
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._wanted = False
         self._lock = threading.RLock()
 
@@ -210,7 +228,7 @@ class ServiceProcess(ABC):
             self._process = self._popen(self._command(), log.fileno())
         return log_start
 
-    def _popen(self, command: Sequence[str], log: int) -> "subprocess.Popen[bytes]":
+    def _popen(self, command: Sequence[str], log: int) -> ChildProcess:
         options: ProcessOptions = {"cwd": "/", **self._popen_options()}
         return subprocess.Popen(
             command,
@@ -281,7 +299,7 @@ def end_process(process: psutil.Process, signals: Sequence[signal.Signals]) -> N
             return
 
 
-def kill_group(leader: "subprocess.Popen[bytes]") -> None:
+def kill_group(leader: ChildProcess) -> None:
     """Kill a child that leads a process group, and the rest of it; none of them writes then.
 
     Raises:

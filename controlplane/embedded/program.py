@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from controlplane.embedded.process import ProcessOptions, ServiceProcess, is_alive
+from controlplane.embedded.fork_server import ForkServer
+from controlplane.embedded.process import ChildProcess, ProcessOptions, ServiceProcess, is_alive
 from controlplane.embedded.server import write_private
 
 START_TIME_TOLERANCE_S = 0.5
@@ -18,7 +19,8 @@ START_TIME_TOLERANCE_S = 0.5
 class Program(ServiceProcess):
     """A long-running command, with all processes of its process group.
 
-    ``answers`` says whether the program is ready; it is called until then.
+    ``answers`` says whether the program is ready; it is called until then. ``fork_server`` starts
+    it, if there is one with its environment, and else it is a Python of its own.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class Program(ServiceProcess):
         directory: Path,
         environment: Callable[[], Mapping[str, str]],
         answers: Callable[[], bool],
+        fork_server: Callable[[], ForkServer | None] = lambda: None,
     ) -> None:
         super().__init__(name, log_path)
         self._words = command
@@ -38,6 +41,7 @@ class Program(ServiceProcess):
         self._directory = directory
         self._environment = environment
         self._is_ready = answers
+        self._fork_server = fork_server
 
     def leftover_pid(self) -> int | None:
         """The id of the process that an earlier starter left behind."""
@@ -67,6 +71,12 @@ class Program(ServiceProcess):
     def _answers(self) -> bool:
         return self._is_ready()
 
+    def _popen(self, command: Sequence[str], log: int) -> ChildProcess:
+        server, fork = self._fork_server(), None
+        if server is not None and server.environment == self._environment():
+            fork = server.start(command, title=f"weir:{self.name}", stdout=log, stderr=log)
+        return fork or super()._popen(command, log)
+
     def _popen_options(self) -> ProcessOptions:
         return {"cwd": str(self._directory), "env": dict(self._environment())}
 
@@ -77,9 +87,10 @@ class Program(ServiceProcess):
     def _spawn(self) -> int:
         log_start = super()._spawn()
         assert self._process is not None
-        started_at = psutil.Process(self._process.pid).create_time()
-        kept = json.dumps({"pid": self._process.pid, "started_at": started_at})
-        write_private(self._pid_file, kept)
+        with suppress(psutil.NoSuchProcess):  # A fork that has ended leaves no zombie here.
+            started_at = psutil.Process(self._process.pid).create_time()
+            kept = json.dumps({"pid": self._process.pid, "started_at": started_at})
+            write_private(self._pid_file, kept)
         return log_start
 
     def _after_end(self) -> None:

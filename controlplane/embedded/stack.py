@@ -12,10 +12,11 @@ All files lie in one home directory::
     static/  checkpoints/  uploads/  drivers/
 
 Order of start: PostgreSQL and Redis; then, once, migrations and static files; then web, worker,
-deliveries (a worker of its own, since endpoints may be slow), launcher and beat. The end comes in
-the opposite order. The drivers of running jobs are ended after the control plane, and their rows
-say that it was planned: the next start relaunches the jobs, and neither a driver nor a checkpoint
-counts as failed.
+deliveries (a worker of its own, since endpoints may be slow), launcher and beat. All of these but
+the launcher, whose environment is another, are forks of one process that has imported what they
+need (``fork_server``). The end comes in the opposite order. The drivers of running jobs are ended
+after the control plane, and their rows say that it was planned: the next start relaunches the jobs,
+and neither a driver nor a checkpoint counts as failed.
 """
 
 import fcntl
@@ -28,14 +29,17 @@ import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Self
 
 from celery import Celery
 from kombu.exceptions import OperationalError
 
 from controlplane.embedded.drivers import driver_processes, end_drivers
+from controlplane.embedded.fork_server import ForkServer
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.process import (
+    ChildProcess,
     ServiceError,
     ServiceProcess,
     ServiceStoppedError,
@@ -61,6 +65,15 @@ DEFAULT_SETTINGS = "controlplane.settings.dev"
 SERVERS = ("postgres", "redis")
 PROGRAMS = ("web", "worker", "deliveries", "launcher", "beat")
 ALL = (*SERVERS, *PROGRAMS)
+# What the programs and commands import, and what the first requests and tasks do.
+LOADED = (
+    *("controlplane.asgi", "controlplane.urls", "uvicorn.loops.auto", "uvicorn.lifespan.on"),
+    *("uvicorn.protocols.http.httptools_impl", "celery.bin.celery", "celery.apps.worker"),
+    *("celery.apps.beat", "celery.concurrency.prefork", "celery.concurrency.thread"),
+    *("controlplane.alerts.tasks", "controlplane.deliveries.tasks", "controlplane.retention.tasks"),
+    *("checkpoints.tasks", "jobs.tasks", "django.core.management.commands.migrate"),
+    "django.contrib.staticfiles.management.commands.collectstatic",
+)
 
 ONCE_TIMEOUT_S = 180.0
 PROGRAM_STOP_TIMEOUT_S = 10.0
@@ -82,7 +95,7 @@ class Stack:
     ``port`` is the web service's; 0 takes a free one and keeps it for later starts. With
     ``auto_restart`` a service that dies is started again. ``say`` gets one line for each step of a
     start, and for each restart. ``fast`` is PostgreSQL's, for tests. ``environment`` is added to
-    the environment of Weir's own processes.
+    the environment of Weir's own processes, which is this process's now.
     """
 
     def __init__(
@@ -99,10 +112,12 @@ class Stack:
         self.home = home.absolute()
         self._auto_restart = auto_restart
         self._settings = settings
+        self._inherited = dict(os.environ)
         self._extra = dict(environment or {})
         self._say = say
         self._port = port
         self._lock_file: int | None = None
+        self._fork_server: ForkServer | None = None
         self._watchers: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
         self.postgres = Postgres(self.home / "postgres", fast=fast)
@@ -125,7 +140,7 @@ class Stack:
         # Settings of the stack are not inherited, also not by their ``_FILE`` form.
         inherited = {
             key: value
-            for key, value in os.environ.items()
+            for key, value in self._inherited.items()
             if key.removesuffix("_FILE") not in _OWN_SETTINGS and key != _SAFE_PATH
         }
         return inherited | {
@@ -183,6 +198,7 @@ class Stack:
             if programs:
                 self._choose_port(serves="web" in programs)
                 write_private(self.home / "run" / URL_FILE, self.url)
+                self._start_fork_server()
                 if prepare is not None:
                     self._say(next(lines))
                     printed = self.run_once(*prepare)
@@ -201,33 +217,49 @@ class Stack:
             ServiceError: The command failed; the message has the end of its log.
         """
         log_path = self.home / "logs" / f"{arguments[0]}.log"
-        command = [sys.executable, "-m", "django", *arguments]
-        with open_log(log_path) as log:
+        with open_log(log_path) as log, TemporaryFile() as output:
             log_start = log.seek(0, os.SEEK_END)
+            process = self._start_once(arguments, output.fileno(), log.fileno())
             try:
-                done = subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    cwd=BASE_DIR,
-                    env=self.environment,
-                    start_new_session=True,
-                    timeout=ONCE_TIMEOUT_S,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired as error:
+                code = process.wait(ONCE_TIMEOUT_S)
+            except BaseException as error:
+                process.kill()
+                process.wait()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
                 raise ServiceError(
                     f"{arguments[0]} took longer than {ONCE_TIMEOUT_S:.0f} s:\n"
                     f"{tail(log_path, since=log_start)}"
                 ) from error
-        if done.returncode:
-            raise ServiceError(
-                f"{arguments[0]} ended with code {done.returncode}:\n"
-                f"{tail(log_path, since=log_start)}"
-            )
-        return done.stdout.strip()
+            if code:
+                raise ServiceError(
+                    f"{arguments[0]} ended with code {code}:\n{tail(log_path, since=log_start)}"
+                )
+            output.seek(0)
+            return output.read().decode().strip()
+
+    def _start_once(self, arguments: Sequence[str], output: int, log: int) -> ChildProcess:
+        command, environment = [sys.executable, "-m", "django", *arguments], self.environment
+        server, fork = self._fork_server, None
+        if server is not None and server.environment == environment:
+            fork = server.start(command, title=arguments[0], stdout=output, stderr=log)
+        return fork or subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=log,
+            cwd=BASE_DIR,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def _start_fork_server(self) -> None:
+        """Start it, once for all starts of programs; only Linux can signal what is no child."""
+        if self._fork_server is None and sys.platform == "linux":
+            with open_log(self.home / "logs" / "fork-server.log") as log:
+                self._fork_server = ForkServer(
+                    LOADED, environment=self.environment, directory=BASE_DIR, log=log
+                )
 
     def stop(self, *, keep_jobs: bool = False) -> None:
         """End all services in order; with ``keep_jobs`` the drivers of running jobs go on."""
@@ -240,6 +272,9 @@ class Stack:
         self._stop_all(PROGRAMS, PROGRAM_STOP_TIMEOUT_S)
         if not keep_jobs and self._lock_file is not None:
             self._end_drivers(self.home / "drivers")
+        if self._fork_server is not None:
+            self._fork_server.end()
+            self._fork_server = None
         self._stop_all(SERVERS, SERVER_STOP_TIMEOUT_S)
         self._leave_home()
         self._stopping.clear()
@@ -406,6 +441,7 @@ class Stack:
                 # Written before beat's first tick; the suffix depends on the platform.
                 "beat": lambda: any(self.home.glob("run/beat-schedule*")),
             }[name],
+            fork_server=lambda: self._fork_server,
         )
 
     def _environment_of(self, name: str) -> Mapping[str, str]:

@@ -110,7 +110,8 @@ def _times(processes: Sequence[psutil.Process]) -> dict[psutil.Process, tuple[st
             with process.oneshot():
                 spent = process.cpu_times()
                 words = [word.rsplit("/", 1)[-1] for word in process.cmdline()]
-                times[process] = (" ".join(words)[:70], spent.user + spent.system)
+                fork = process.name() if process.name().startswith("weir:") else ""
+                times[process] = (fork or " ".join(words)[:70], spent.user + spent.system)
         except psutil.NoSuchProcess:
             continue
     return times

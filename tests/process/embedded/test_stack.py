@@ -6,15 +6,17 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from http.cookiejar import CookieJar
 from pathlib import Path
 from urllib.parse import urlencode
 
+import psutil
 import pytest
 
 from controlplane.embedded.process import ServiceError, is_alive
 from controlplane.embedded.server import free_port
-from controlplane.embedded.stack import ALL, HomeInUseError, Stack
+from controlplane.embedded.stack import ALL, PROGRAMS, HomeInUseError, Stack
 from tests.migrated import begin_prepared
 from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
 from tests.processes import processes_of
@@ -25,6 +27,7 @@ pytestmark = [pytest.mark.timeout(240)]
 
 
 STUCK_AFTER_S = 15
+FORK_SERVER = "controlplane.embedded.fork_server"
 # Every interpreter imports this as it starts. In web it makes a thread that holds the interpreter
 # lock, once, when it is asked to.
 HOLDER = """
@@ -117,13 +120,23 @@ def test_a_service_that_is_killed_comes_back(stack: Stack, said: list[str], name
     await_ready(url)
 
 
-def test_a_service_that_is_stuck_ends_itself_and_comes_back(stack: Stack, said: list[str]) -> None:
-    service = stack.process("web")
-    before, told = service.pid, len(said)
-    (stack.home / "hold").touch()
-    wait_until(lambda: "web is back" in said[told:], "web to come back", DEADLINE_S)
-    assert service.pid != before
-    assert "Timeout (" in service.log_path.read_text()  # With the stacks of its threads.
+def fork_servers(home: Path) -> list[psutil.Process]:
+    """The fork server of a home's stack, without its forks."""
+    return [process for process in processes_of(home) if is_fork_server(process)]
+
+
+def is_fork_server(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return FORK_SERVER in process.cmdline() and process.name().startswith("python")
+    return False
+
+
+def test_programs_with_the_environment_of_the_fork_server_are_its_forks(stack: Stack) -> None:
+    (server,) = fork_servers(stack.home)
+    children = {process.pid: process.name() for process in server.children()}
+    forked = [name for name in PROGRAMS if name != "launcher"]
+    assert children == {stack.process(name).pid: f"weir:{name}" for name in forked}
+    assert server.num_threads() == 1
 
 
 def test_a_service_that_was_stopped_stays_down(stack: Stack, said: list[str]) -> None:
@@ -157,6 +170,32 @@ def test_launcher_which_starts_user_code_has_no_secret_key(stack: Stack) -> None
     assert any(key in one for one in variables("web"))
     assert not any(key in one for one in variables("launcher"))
     assert b"DJANGO_SETTINGS_MODULE=controlplane.settings.launcher" in variables("launcher")
+
+
+def test_without_a_fork_server_services_go_on_and_come_back(stack: Stack, said: list[str]) -> None:
+    (server,) = fork_servers(stack.home)
+    server.kill()
+    server.wait(DEADLINE_S)
+    services = [stack.process(name) for name in PROGRAMS]
+    assert all(service.running for service in services)
+    web = stack.process("web")
+    before, told = web.pid, len(said)
+    web.kill()
+    wait_until(lambda: "web is back" in said[told:], "web is back", DEADLINE_S)
+    assert web.pid != before
+    assert "controlplane.serve" in psutil.Process(web.pid).cmdline()
+    await_ready(stack.url)
+
+
+def test_a_service_that_is_stuck_ends_itself_and_comes_back(stack: Stack, said: list[str]) -> None:
+    """After the test above, whose web is a Python of its own, with the thread that holds it."""
+    service = stack.process("web")
+    before, told = service.pid, len(said)
+    (stack.home / "hold").touch()
+    wait_until(lambda: "web is back" in said[told:], "web to come back", DEADLINE_S)
+    assert not (stack.home / "hold").exists()
+    assert service.pid != before
+    assert "Timeout (" in service.log_path.read_text()  # With the stacks of its threads.
 
 
 def test_a_taken_port_is_said_and_what_was_started_ends() -> None:
