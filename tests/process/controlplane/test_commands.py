@@ -53,3 +53,18 @@ def test_a_database_without_tables_is_told_in_a_line(
     line = refused(f"{postgres.url.rpartition('/')[0]}/template1", tmp_path, command)
     assert line.startswith("CommandError: The database is not prepared for this version of Weir")
     assert line.endswith("python manage.py weir_prepare --no-static")
+
+
+ENDS = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count()))  # Runs after those that come later.
+import django
+django.setup()
+"""
+
+
+def test_a_process_ends_without_a_look_at_all_that_it_has_loaded() -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings.test"}
+    command = [sys.executable, "-c", ENDS]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(run.stdout) > 50_000
