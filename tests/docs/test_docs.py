@@ -23,11 +23,8 @@ import contextlib
 import importlib
 import io
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -54,6 +51,7 @@ from jobs.api.serializers import AttemptSerializer
 from jobs.models import LIVE_DRIVERS, OPEN_OPERATIONS, Attempt, DriverStatus, OperationStatus
 from tests.committed import committed_files
 from tests.database.api.test_permissions import TABLE
+from tests.forks import run_python
 from weir.cli import arguments
 from weir.common.flink_keys import FORMER, GIVEN
 from weir.config import CheckpointConfig, JobConfig, RestartConfig
@@ -653,14 +651,6 @@ PYTHON = [
     for block in page_of(name).blocks
     if block.language == "python" and not block.is_unchecked
 ]
-_RUN = """
-import runpy, sys
-from weir.datastream.execution import ExecutionOptions, overriding
-from weir.spark import program, submit
-submit.announce(lambda job: program.dump_program(job.graph, job.config))  # As for slots.
-with overriding(ExecutionOptions(master=submit.IN_PROCESS)):
-    runpy.run_path(sys.argv[1], run_name="__main__")
-"""
 
 
 def run(block: Block, directory: Path) -> str | None:
@@ -670,15 +660,7 @@ def run(block: Block, directory: Path) -> str | None:
     pq.write_table(pa.table(orders), directory / "orders" / "part.parquet")
     script = directory / "pipeline.py"
     script.write_text(block.text)
-    ran = subprocess.run(
-        [sys.executable, "-c", _RUN, script.name],
-        cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    ran = run_python("tests.docs.example", script.name, cwd=directory, timeout=100)
     if ran.returncode:
         return ran.stderr
     # Sinks of their own show their records in no order between them.

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.forks import run_python
 from tests.process.cli.leaving import KEYS, RECORDS
 from tests.unit.output.test_needs import manifest
 from tests.waiting import wait_until
@@ -68,13 +69,13 @@ class Runs:
     def finished(self) -> str:
         """Run a driver to the end of the input; what it says on the way."""
         self.hurry.touch()
-        done = subprocess.run(self.command("--restore", "latest"), capture_output=True, text=True)
+        _, _, *words = self.command("--restore", "latest")
+        done = run_python(*words)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
     def weir(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "weir", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return run_python("weir", *arguments)
 
     def clean(self, *options: str) -> subprocess.CompletedProcess[str]:
         return self.weir("clean", str(self.storage), *options)

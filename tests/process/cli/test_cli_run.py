@@ -11,6 +11,7 @@ from typing import TextIO, cast
 
 import pytest
 
+from tests.forks import run_python
 from weir.cli.arguments import duration_ms, key_value, parser, positive
 from weir.cli.event_log import EventLog
 from weir.common import tracebacks
@@ -22,13 +23,7 @@ from weir.protocol.wire import decode_message
 
 
 def weir(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "weir", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=60,
-    )
+    return run_python("weir", *arguments, cwd=cwd)
 
 
 def script(directory: Path, text: str, name: str = "pipeline.py") -> Path:

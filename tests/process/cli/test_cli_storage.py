@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.forks import run_python
 from weir.cli.inspect import select
 from weir.common import Types
 from weir.common.batch import Batch
@@ -50,13 +49,7 @@ class Finished:
 
 def weir(*arguments: str | Path) -> Finished:
     environment = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"} | {"TZ": "UTC"}
-    done = subprocess.run(
-        [sys.executable, "-m", "weir", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=60,
-    )
+    done = run_python("weir", *arguments, env=environment)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
