@@ -4,6 +4,7 @@ A test is marked with its tier, the directory below ``tests``: it says what the 
 Nothing starts for a test that does not ask.
 """
 
+import atexit
 import gc
 import signal
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ if TYPE_CHECKING:  # Tests of the runtime alone need neither Django nor a server
     from controlplane.embedded.postgres import Postgres
     from controlplane.embedded.redis import Redis
 
+
+# A look for garbage walks over all modules and tests: one of a hundred is enough.
+gc.set_threshold(100_000, 10, 10)
+atexit.register(gc.freeze)  # The interpreter's last ones find nothing of worth.
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts in the background so, and every process under test would inherit
@@ -45,7 +50,6 @@ def pytest_collection_finish() -> None:
     """Leave the tests themselves, thousands of objects each, out of every later collection."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 10, 10)
 
 
 @pytest.fixture(scope="session")
