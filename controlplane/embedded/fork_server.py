@@ -8,8 +8,8 @@ Only a process with a single thread can be forked safely, so a fork server in wh
 started another thread ends, as one does whose modules cannot be imported: what was requested of
 either is to be started as a Python of its own. One that is killed leaves its forks running.
 
-A request is one datagram over a socket pair, JSON with the descriptors of a standard input, output
-and error and of a socket for the answer: the fork's pid, then its exit code.
+A request is one datagram over a socket pair, JSON with the descriptors of a standard output and
+error and of a socket for the answer: the fork's pid, then its exit code. No program has an input.
 
 Source: fork(2), unix(7) (SCM_RIGHTS), pidfd_open(2).
 """
@@ -99,8 +99,8 @@ class ForkServer:
             "environment": None if environment is None else dict(environment),
         }
         answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with answers, theirs, open(os.devnull, "rb") as nothing:
-            fds = [nothing.fileno(), stdout, stderr, theirs.fileno()]
+        with answers, theirs:
+            fds = [stdout, stderr, theirs.fileno()]
             try:
                 socket.send_fds(self._link, [json.dumps(request).encode()], fds)
             except OSError:
@@ -226,7 +226,7 @@ def _serve(link_fd: int) -> dict[str, Any] | None:
                     os.read(ended, 1 << 16)
                 _reap(answers)
                 continue
-            data, fds, _, _ = socket.recv_fds(link, REQUEST_BYTES_MAX, STANDARD_FDS + 1)
+            data, fds, _, _ = socket.recv_fds(link, REQUEST_BYTES_MAX, STANDARD_FDS)
             if not data:
                 is_open = False
                 poll.unregister(link)
@@ -252,11 +252,11 @@ def _enter(fds: Sequence[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
-    *standard, answer_fd = fds
+    stdout, stderr, answer_fd = fds
     with socket.socket(fileno=answer_fd) as answer:
         socket.send_fds(answer, [str(os.getpid()).encode()], [os.pidfd_open(os.getpid())])
-    for number, fd in enumerate(standard):
-        os.dup2(fd, number)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
     os.closerange(STANDARD_FDS, os.sysconf("SC_OPEN_MAX"))
 
 

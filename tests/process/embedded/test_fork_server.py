@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,8 @@ loaded.state.append("seen")
 fds = [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
 print(json.dumps({
     "name": __name__, "argv": sys.argv, "path": sys.path[0], "cwd": os.getcwd(), "fds": sorted(fds),
-    "state": loaded.state, "variable": os.environ.get("VARIABLE"), "read": sys.stdin.read(),
+    "state": loaded.state, "variables": [os.environ.get("VARIABLE"), "PATH" in os.environ],
+    "read": sys.stdin.read(),
     "session": os.getsid(0) == os.getpid(), "gc": gc.isenabled(), "parent": os.getppid(),
 }), flush=True)
 atexit.register(print, "ended in order", flush=True)
@@ -83,13 +85,15 @@ def test_a_fork_runs_as_a_python_of_its_own_would(server: ForkServer, tmp_path: 
             "cwd": str(tmp_path),
             "fds": ["0", "1", "2"],
             "state": ["seen"],
-            "variable": "the server's",
+            "variables": ["the server's", True],
             "read": "",
             "session": True,
             "gc": True,
             "parent": server.pid,
         }
         assert (tmp_path / "out").read_text().endswith("ended in order\n")
+    # The standard ones, the link and the two ends of a pipe: nothing is kept of a fork.
+    wait_until(lambda: psutil.Process(server.pid).num_fds() == 6, "the server has closed the rest")
     assert (tmp_path / "server.log").read_text() == "loaded once\n"
 
 
@@ -103,7 +107,7 @@ def test_a_fork_may_have_its_own_environment_and_directory(
     assert process is not None
     assert process.wait(TIMEOUT_S) == 0
     seen = said(tmp_path)
-    assert (seen["variable"], seen["cwd"]) == ("mine", str(elsewhere))
+    assert (seen["variables"], seen["cwd"]) == (["mine", False], str(elsewhere))
     assert seen["path"] == str(elsewhere)
 
 
@@ -166,4 +170,19 @@ def test_the_server_ends_when_its_starter_has_gone_and_its_forks_ended(tmp_path:
         seen.wait(0.5)
     process.kill()
     wait_until(lambda: not is_alive(seen), "the server has ended")
+    next(servers, None)
+
+
+def test_ctrl_c_while_a_fork_is_awaited_leaves_none(tmp_path: Path) -> None:
+    servers = started(tmp_path, f"{LOADED}import time\ntime.sleep(600)\n")
+    server = next(servers)
+    log = tmp_path / "server.log"
+    wait_until(lambda: "loaded once" in log.read_text(), "the server loads")
+    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        fork(server, tmp_path)
+    interrupt.join()
+    assert not psutil.pid_exists(server.pid)
+    assert (tmp_path / "out").read_bytes() == b""
     next(servers, None)
