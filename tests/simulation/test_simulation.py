@@ -18,13 +18,13 @@ from weir.config import CheckpointingMode
 BLOCK = 50
 BLOCKS = share(1_000, block=BLOCK) // BLOCK
 
-outcomes: list[Outcome] = []
+outcomes: dict[int, Outcome] = {}  # By seed.
 
 
 @pytest.mark.parametrize("first", range(0, BLOCK * BLOCKS, BLOCK))
 def test_every_record_counts_when_anything_dies(first: int) -> None:
     block = [simulate(seed) for seed in range(first, first + BLOCK)]
-    outcomes.extend(block)
+    outcomes.update((outcome.seed, outcome) for outcome in block)
     fired = sum((outcome.fired for outcome in block), Counter[str]())
     assert fired.total() >= BLOCK / 2, "hardly any fault fired, so nothing was shown"
 
@@ -33,10 +33,11 @@ def test_every_record_counts_when_anything_dies(first: int) -> None:
 def test_faults_of_every_kind_fired(capsys: pytest.CaptureFixture[str]) -> None:
     if len(outcomes) < BLOCK * BLOCKS:
         pytest.skip("only together with all blocks")
-    fired = sum((outcome.fired for outcome in outcomes), Counter[str]())
-    aborted = Counter(str(reason) for outcome in outcomes for reason in outcome.aborted.elements())
-    attempts = sum(outcome.attempts for outcome in outcomes)
-    completed = sum(outcome.completed for outcome in outcomes)
+    ran = outcomes.values()
+    fired = sum((outcome.fired for outcome in ran), Counter[str]())
+    aborted = Counter(str(reason) for outcome in ran for reason in outcome.aborted.elements())
+    attempts = sum(outcome.attempts for outcome in ran)
+    completed = sum(outcome.completed for outcome in ran)
     with capsys.disabled():
         print(f"\n  {len(outcomes)} seeds, {attempts} attempts, {completed} checkpoints")
         print(f"  {fired.total()} faults: {told(fired)}")
@@ -55,8 +56,9 @@ def test_restarts_read_local_copies_and_notice_damaged_ones() -> None:
     """The runs among these whose slots keep copies, and that some fault restarts."""
     copies = Counter[str]()
     for seed in range(200):
-        simulation = Simulation(seed)
-        if simulation.keeps_copies:
+        if seed in outcomes:
+            copies += outcomes[seed].copies
+        elif (simulation := Simulation(seed)).keeps_copies:
             copies += simulation.run().copies
     assert copies["taken"] > 10_000
     assert copies["damaged"] >= 10
@@ -66,7 +68,7 @@ def test_restarts_read_local_copies_and_notice_damaged_ones() -> None:
 def test_at_least_once_repeats_but_loses_nothing() -> None:
     if len(outcomes) < BLOCK * BLOCKS:
         pytest.skip("only together with all blocks")
-    repeating = [o for o in outcomes if o.mode is CheckpointingMode.AT_LEAST_ONCE]
+    repeating = [o for o in outcomes.values() if o.mode is CheckpointingMode.AT_LEAST_ONCE]
     assert sum(outcome.lost for outcome in repeating) == 0
     assert sum(outcome.duplicated for outcome in repeating) > 0
 
