@@ -14,7 +14,7 @@ import io
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -33,7 +33,7 @@ from weir.storage.layout import (
     writer_of_shared,
 )
 from weir.storage.store import CheckpointStore, PathNotFoundError, checksum_of, new_checksum
-from weir.wire.mirrors import Mirrors, MisfitError, check_free_form
+from weir.wire.mirrors import Convert, Mirrors, MisfitError, check_free_form
 
 FORMAT = "weir-checkpoint"
 # 1 knew no savepoints, 2 no records under way, 3 no state backends, 4 no shared files; all are read
@@ -155,6 +155,11 @@ _MIRRORS = {
 for _mirrors in _MIRRORS.values():
     _mirrors.struct(Manifest)
     _mirrors.struct(Tombstone)
+_READ = Mirrors(are_read=True, cuts_prose=False, are_bounded=False)
+_READERS = {
+    cls: (msgspec.json.Decoder(_READ.struct(cls)), cast("Convert", _READ.converter(cls)))
+    for cls in (Manifest, Tombstone)
+}
 
 
 def dump(manifest: Manifest | Tombstone) -> bytes:
@@ -201,11 +206,11 @@ def load(data: bytes, path: str = "manifest") -> Manifest | Tombstone:
             "restore it with the version of Weir that wrote it, or a newer one"
         )
     try:
-        form = "tombstone" if "tombstone" in whole else "manifest"
-        body = whole[form]
-        if checksum_of(_canonical(body)) != whole["checksum"]:
+        cls, form = (Tombstone, "tombstone") if "tombstone" in whole else (Manifest, "manifest")
+        written = _written(whole[form])
+        if checksum_of(written) != whole["checksum"]:
             raise ValueError("its checksum does not match")
-        return from_wire(Tombstone, body) if form == "tombstone" else from_wire(Manifest, body)
+        return _read_body(cls, written)
     except (ValueError, KeyError, TypeError, ProtocolError) as cause:
         raise _corrupt(path, f"it is damaged ({cause})") from cause
 
@@ -401,6 +406,24 @@ def _body(manifest: Manifest | Tombstone, version: int) -> bytes:
         msgspec.MsgspecError, MisfitError, ValueError, TypeError, RecursionError, OverflowError,
     ):  # fmt: skip
         return _canonical(to_wire(manifest))
+
+
+def _written(body: Any) -> bytes:
+    """The canonical JSON of a body that was read, by msgspec where that writes the same."""
+    try:
+        written = _SORTED.encode(body)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return _canonical(body)
+    return _canonical(body) if _is_written_otherwise(written) else written
+
+
+def _read_body(cls: type[Manifest] | type[Tombstone], body: bytes) -> Manifest | Tombstone:
+    """The ``from_wire`` of a body's JSON, in a third of its time; it has the last word."""
+    decoder, convert = _READERS[cls]
+    try:
+        return cast("Manifest | Tombstone", convert(decoder.decode(body)))
+    except (msgspec.MsgspecError, MisfitError, ValueError, RecursionError):
+        return from_wire(cls, json.loads(body))
 
 
 def _is_written_otherwise(body: bytes) -> bool:

@@ -252,8 +252,7 @@ def test_every_event_in_every_phase(way: tuple[str, str]) -> None:
     for event in EVENTS:
         if error := _expected_error(state, event):
             with pytest.raises(ProtocolError, match=error):
-                advance(state, event)
-                pytest.fail(f"{event} is accepted")
+                print(event, advance(state, event))
         else:
             step = advance(state, event)
             assert (step.state.phase, step.commands) == _expected(state, event), event

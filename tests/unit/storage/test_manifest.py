@@ -21,7 +21,7 @@ from weir.ids import (
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.messages import GateAlignment, OperatorAck, SnapshotMetrics
-from weir.protocol.wire import to_wire
+from weir.protocol.wire import from_wire, to_wire
 from weir.storage.layout import JobLayout, in_job
 from weir.storage.manifest import (
     VERSION,
@@ -122,7 +122,11 @@ def test_whatever_numbers_and_texts_it_holds_its_checksum_fits(
     metrics = SnapshotMetrics(sync_ms=milliseconds)
     acks = (OperatorAck(SubtaskId(OperatorId("sum"), 0), (inline(name=text),), metrics),)
     written = manifest(acks=acks, job_name=text, source_records={text: records})
-    assert load(dump(written)) == written
+    stored = dump(written)
+    read = load(stored)
+    assert read == written
+    body = json.loads(stored)["manifest"]
+    assert repr(read) == repr(from_wire(Manifest, body))  # Though another codec reads it.
 
 
 @pytest.mark.parametrize("value", [float("nan"), "soon", None])
