@@ -13,6 +13,7 @@ before any of the body is used. A reader refuses a version newer than its own, b
 import io
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -207,10 +208,7 @@ def load(data: bytes, path: str = "manifest") -> Manifest | Tombstone:
         )
     try:
         cls, form = (Tombstone, "tombstone") if "tombstone" in whole else (Manifest, "manifest")
-        written = _written(whole[form])
-        if checksum_of(written) != whole["checksum"]:
-            raise ValueError("its checksum does not match")
-        return _read_body(cls, written)
+        return _read_body(cls, _checked(whole[form], whole["checksum"]))
     except (ValueError, KeyError, TypeError, ProtocolError) as cause:
         raise _corrupt(path, f"it is damaged ({cause})") from cause
 
@@ -408,13 +406,18 @@ def _body(manifest: Manifest | Tombstone, version: int) -> bytes:
         return _canonical(to_wire(manifest))
 
 
-def _written(body: Any) -> bytes:
-    """The canonical JSON of a body that was read, by msgspec where that writes the same."""
-    try:
-        written = _SORTED.encode(body)
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        return _canonical(body)
-    return _canonical(body) if _is_written_otherwise(written) else written
+def _checked(body: Any, checksum: object) -> bytes:
+    """The canonical JSON of a body that was read, whose checksum is this one; msgspec's if it is.
+
+    Raises:
+        ValueError: The body has another checksum.
+    """
+    with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        if checksum_of(written := _SORTED.encode(body)) == checksum:
+            return written
+    if checksum_of(written := _canonical(body)) != checksum:
+        raise ValueError("its checksum does not match")
+    return written
 
 
 def _read_body(cls: type[Manifest] | type[Tombstone], body: bytes) -> Manifest | Tombstone:
