@@ -60,12 +60,17 @@ def postgres() -> "Iterator[Postgres]":
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(postgres: "Postgres") -> None:
+def django_db_modify_db_settings(postgres: "Postgres") -> Iterator[None]:
     """Tests that use the database get one on the session's server."""
+    from django.db.backends.postgresql.operations import DatabaseOperations
+
     from tests.migrated import is_made
-    from tests.services import use_database
+    from tests.services import sql_deletes, use_database
 
     use_database(postgres.url, is_template=is_made())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseOperations, "sql_flush", sql_deletes)
+        yield
 
 
 @pytest.fixture(scope="session")
