@@ -1,10 +1,11 @@
 """The kinds of rules: what each says about facts, and until when. Odd facts break none."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.alerts.facts import (
@@ -22,9 +23,11 @@ from controlplane.alerts.facts import (
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.kinds.base import Holding, Judged
 from controlplane.alerts.matching import Quiet, Scope, fits, silence_of
+from tests.seeds import share
 from weir.protocol.lifecycle import FailureReason, JobStatus
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EXAMPLES = settings(max_examples=share(300, block=20))  # Each is judged by every kind.
 
 moments = st.integers(-5_000, 5_000).map(lambda s: T0 + timedelta(seconds=s))
 maybe = st.none() | moments
@@ -106,29 +109,27 @@ def test_one_condition_keeps_all_that_is_said_of_it() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EXAMPLES
 @given(job=facts, now=moments, later=st.integers(0, 20_000))
-def test_a_judgement_stands_until_it_says(
-    kind: str, job: JobFacts, now: datetime, later: int
-) -> None:
-    parameters = KINDS[kind].read({"seconds": 30} if kind == "checkpoint_duration" else {})
-    judged = KINDS[kind].judge(parameters, job, now)
-    assert judged.until is None or judged.until > now
-    then = now + timedelta(seconds=later)
-    if judged.until is None or then < judged.until:
-        again = KINDS[kind].judge(parameters, job, then)
-        assert {one.subject for one in again.holding} == {one.subject for one in judged.holding}
-    for one in judged.holding:
-        assert one.summary.endswith((".", "!")) or ": " in one.summary
-        assert all(name and value for name, value in one.evidence)
+def test_a_judgement_stands_until_it_says(job: JobFacts, now: datetime, later: int) -> None:
+    for kind in KINDS:
+        parameters = parameters_of(kind)
+        judged = KINDS[kind].judge(parameters, job, now)
+        assert judged.until is None or judged.until > now, kind
+        then = now + timedelta(seconds=later)
+        if judged.until is None or then < judged.until:
+            again = KINDS[kind].judge(parameters, job, then)
+            assert {one.subject for one in again.holding} == {
+                one.subject for one in judged.holding
+            }, kind
+        for one in judged.holding:
+            assert one.summary.endswith((".", "!")) or ": " in one.summary, kind
+            assert all(name and value for name, value in one.evidence), kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EXAMPLES
 @given(job=facts, now=moments)
-def test_a_job_that_ended_as_planned_holds_no_condition(
-    kind: str, job: JobFacts, now: datetime
-) -> None:
-    parameters = KINDS[kind].read({"seconds": 30} if kind == "checkpoint_duration" else {})
+def test_a_job_that_ended_as_planned_holds_no_condition(job: JobFacts, now: datetime) -> None:
     life = Life(status=JobStatus.CANCELED, is_planned=True, ended_at=T0)
     over = JobFacts(
         id=job.id,
@@ -141,7 +142,12 @@ def test_a_job_that_ended_as_planned_holds_no_condition(
         slots=job.slots,
         sizes=job.sizes,
     )
-    assert KINDS[kind].judge(parameters, over, now).holding == ()
+    for kind in KINDS:
+        assert KINDS[kind].judge(parameters_of(kind), over, now).holding == (), kind
+
+
+def parameters_of(kind: str) -> Any:
+    return KINDS[kind].read({"seconds": 30} if kind == "checkpoint_duration" else {})
 
 
 @pytest.mark.parametrize("kind", KINDS)
