@@ -2,6 +2,7 @@
 
 import pytest
 from django.db.models.signals import post_migrate
+from django.template.base import Template
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +13,12 @@ def django_db_setup(django_db_setup: None) -> None:
     """
     permissions = "django.contrib.auth.management.create_permissions"
     assert post_migrate.disconnect(dispatch_uid=permissions)
+
+
+@pytest.fixture
+def plain_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates are rendered as in production, for tests that open pages by the hundred.
+
+    Django's test environment copies the context of each template for the test client.
+    """
+    monkeypatch.setattr(Template, "_render", lambda self, context: self.nodelist.render(context))

@@ -32,7 +32,7 @@ from tests import factories
 from tests.database.frontend import flights, rows_checkpoint, rows_operator
 from tests.database.kept_rows import kept_files, kept_rows
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("plain_templates")]
 
 _QUESTIONS = {f"job-{name}": Role.OPERATOR for name in QUESTIONS}
 

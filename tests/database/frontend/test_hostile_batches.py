@@ -45,7 +45,12 @@ from weir.protocol.messages import (
 from weir.wire import batches
 from weir.wire.batches import EVENT_CLASSES
 
-pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600), pytest.mark.whole]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("plain_templates"),
+    pytest.mark.whole,
+]
 
 TOKEN = "the token of a hostile driver"
 BATCHES = 500  # Of one part; two thousand together.

@@ -31,7 +31,12 @@ from jobs.models import (
 from tests import factories
 from tests.database.frontend.all_pages import assert_every_page_opens, job_on_every_page
 
-pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600), pytest.mark.whole]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("plain_templates"),
+    pytest.mark.whole,
+]
 
 EXAMPLES = 15
 MODELS: tuple[type[models.Model], ...] = (
