@@ -82,9 +82,9 @@ def use_database(url: str, *, is_template: bool = False) -> None:
 def sql_deletes(
     operations: DatabaseOperations, style: Any, tables: Iterable[str], **options: bool
 ) -> list[str]:
-    """What empties tables after a test of real transactions: DELETE, not Django's TRUNCATE.
+    """The statements that empty tables after a test of real transactions: DELETE, not TRUNCATE.
 
-    That makes all files of all tables anew, in fifty times the time where there are few rows. It
+    Django's TRUNCATE makes all files of all tables anew: 56 ms of a processor, not 1. It
     waits until no other transaction is under way, and so do the locks. Content types stay.
     """
     assert not any(options.values()), options
