@@ -93,7 +93,8 @@ def comparisons() -> st.SearchStrategy[pc.Expression]:
             literals[name],
         )
 
-    return st.sampled_from(SCHEMA.names).flatmap(compare)
+    by_name = {name: compare(name) for name in SCHEMA.names}
+    return st.sampled_from(SCHEMA.names).flatmap(by_name.__getitem__)
 
 
 expressions = st.recursive(

@@ -47,8 +47,9 @@ SPECS = parse_aggregates(
 Slice = tuple[list[int], list[int], list[int], list[tuple[int, int]]]
 
 # Rows of a slice: event times, keys and values; and watermarks: a place and how far it rises.
-slices = st.integers(1, 12).flatmap(
-    lambda count: st.tuples(
+# Made once for each count: one that is made for a draw is checked for it.
+_slices_of = {
+    count: st.tuples(
         st.lists(st.integers(0, 60), min_size=count, max_size=count),
         st.lists(st.integers(0, 2), min_size=count, max_size=count),
         st.lists(st.none() | st.integers(-9, 9), min_size=count, max_size=count),
@@ -58,7 +59,9 @@ slices = st.integers(1, 12).flatmap(
             unique_by=lambda pair: pair[0],
         ).map(sorted),
     )
-)
+    for count in range(1, 13)
+}
+slices = st.integers(1, 12).flatmap(_slices_of.__getitem__)
 
 
 def batch_of(one: Slice, before_ms: int, keys: Callable[[list[int]], dict[str, Any]]) -> Batch:

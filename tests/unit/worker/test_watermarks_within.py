@@ -49,20 +49,18 @@ def records_of(batch: Batch) -> Records:
 
 
 # Slices of one channel: numbers of rows, and how far each watermark between them rises.
-slices = st.lists(
-    st.integers(1, 9).flatmap(
-        lambda count: st.tuples(
-            st.just(count),
-            st.lists(
-                st.tuples(st.integers(0, count), st.integers(1, 9)),
-                max_size=5,
-                unique_by=lambda pair: pair[0],
-            ).map(sorted),
-        )
-    ),
-    min_size=1,
-    max_size=5,
-)
+_slice_of = {
+    count: st.tuples(
+        st.just(count),
+        st.lists(
+            st.tuples(st.integers(0, count), st.integers(1, 9)),
+            max_size=5,
+            unique_by=lambda pair: pair[0],
+        ).map(sorted),
+    )
+    for count in range(1, 10)
+}
+slices = st.lists(st.integers(1, 9).flatmap(_slice_of.__getitem__), min_size=1, max_size=5)
 
 
 def batches_of(drawn: list[tuple[int, Marks]], first_row: int = 0) -> list[Batch]:
