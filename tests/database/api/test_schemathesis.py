@@ -146,6 +146,7 @@ def check(case: Case, token: str, *excluded: Any) -> None:
         transaction.set_rollback(True)
 
 
+@pytest.mark.whole  # Two thirds of all calls.
 @operations(GenerationMode.NEGATIVE)
 def test_what_the_document_does_not_allow_is_refused(built: Callable[..., Any], token: str) -> None:
     # A schema does not say which uploads, scripts and modules there are, and so its examples.
