@@ -5,6 +5,7 @@ looks at the storage are those of a user: names of files, and manifests.
 """
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -16,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.forks import run_python
+from tests.process.cli.killed import drive
 from tests.process.cli.leaving import KEYS, RECORDS
 from tests.unit.output.test_needs import manifest
 from tests.waiting import wait_until
-from weir.fault_points import Fault, to_environment
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.protocol.lineage import AttemptBase
 from weir.storage.attempt_bases import note_base
@@ -29,6 +30,8 @@ from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, Tombstone, dump, load
 
 KILLED = -9
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["tests.process.cli.killed"])
 
 
 class Runs:
@@ -48,15 +51,12 @@ class Runs:
         ]
 
     def killed_at(self, point: str, hit: int, *options: str) -> None:
-        """Run a driver that a fault kills."""
-        marker = self._directory / f"killed-{point}-{hit}-{len(options)}"
-        fault = Fault(point, "kill", after=hit, once_file=str(marker))
-        environment = {**os.environ, "WEIR_FAULTS": to_environment([fault])}
-        done = subprocess.run(
-            self.command(*options), env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == KILLED, done.stderr
-        assert marker.exists()
+        """Run a driver that a fault kills; it is forked from one that has Weir imported."""
+        _, _, _, *command = self.command(*options)
+        driver = FORKING.Process(target=drive, args=(command, point, hit), daemon=True)
+        driver.start()
+        driver.join()
+        assert driver.exitcode == KILLED, f"{point} was not reached {hit} times"
 
     def killed_when_writing_output(self) -> None:
         """Run a driver that takes no checkpoint, and kill it while its sinks write."""

@@ -6,15 +6,13 @@ and ``weir clean``, beside what the manifests themselves name.
 """
 
 import json
-import multiprocessing
 import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.process.cli.killed import drive
-from tests.process.cli.test_cli_clean import KILLED, Runs
+from tests.process.cli.test_cli_clean import Runs
 from weir.cli.checkpoints import Condition, list_jobs
 from weir.cli.clean import leftovers
 from weir.cli.uri import find_place
@@ -39,18 +37,11 @@ POINTS = {  # And the most hits that a driver is allowed before its death.
     "sink.before_commit": 4,
     "sink.after_rename": 4,
 }
-FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["tests.process.cli.killed"])
 
 
 def kill(runs: Runs, point: str, hit: int) -> None:
     """Run a driver from the newest checkpoint until it is killed."""
-    begun = runs.storage.exists()
-    _, _, _, *command = runs.command(*(("--restore", "latest") if begun else ()))
-    driver = FORKING.Process(target=drive, args=(command, point, hit), daemon=True)
-    driver.start()
-    driver.join()
-    assert driver.exitcode == KILLED, f"{point} was not reached {hit} times"
+    runs.killed_at(point, hit, *(("--restore", "latest") if runs.storage.exists() else ()))
 
 
 def look(runs: Runs) -> tuple[Counter[Reason], list[File]]:
