@@ -5,9 +5,10 @@ a slice costs one look-up of its keys and a gather and a scatter per column.
 
 Freezing is copy on write by chunk, with the copy on the view's side: the live array stays
 contiguous for the gather, and the first write into a chunk that a view still needs saves the old
-chunk for the view. The snapshot thread takes chunks under the same lock, and a chunk it has taken
-needs no saving any more. Keys and their groups are only ever appended, and growing makes new
-arrays, so a view simply keeps those arrays and their length.
+chunk for the view. A chunk that the snapshot thread has copied before that needs no saving any
+more. Keys and their groups are only ever appended, so a view simply keeps those arrays and their
+length. Of values it keeps the array as well, where growing copies them; where the longer array is
+the same memory (``weir.state.backends.mapped``), it goes on with that one.
 
 Row 0 belongs to the null key and is empty where there is none.
 
@@ -16,7 +17,6 @@ two barriers (``weir.state.progress``), so that a checkpoint can read those alon
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -27,6 +27,7 @@ import pyarrow as pa
 from weir.errors import ConfigError, ProtocolError, RestoreError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
+from weir.state.arrays import Arrays, HeapArrays
 from weir.state.changed_rows import ChangedRows, Slots
 from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key, used_values
 from weir.state.integer_index import IntegerIndex
@@ -37,27 +38,27 @@ Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
 CHUNK_ROWS = 65_536
 _ROWS_MIN = 1_024
 _NULL_SLOT = 0
-_INT_KEY_BYTES = 32  # In memory, with its place in the index.
-_OBJECT_KEY_BYTES = 200
+_OBJECT_KEY_BYTES = 200  # In memory, with its place in the index.
+_INT64 = np.iinfo(np.int64)
 _FILES = 0  # A table's only number in its progress.
 
 
 class Column:
     """One value per slot; the zero of its type until it is set."""
 
-    def __init__(self, dtype: npt.DTypeLike, chunk_rows: int) -> None:
+    def __init__(self, dtype: npt.DTypeLike, chunk_rows: int, arrays: Arrays) -> None:
         self.dtype = np.dtype(dtype)
         self.progress: Progress[ChangedRows] | None = None  # None: changes are not noted.
-        self._values: npt.NDArray[Any] = np.zeros(_ROWS_MIN, self.dtype)
+        self._arrays = arrays
+        self._values: npt.NDArray[Any] = arrays.zeros(_ROWS_MIN, self.dtype)
         self._chunk_rows = chunk_rows
         self._views: list[FrozenColumn] = []
-        # Chunks that views returned. Memory fresh from the system would cost more than the copy.
-        self._spares: list[npt.NDArray[Any]] = []
+        self._spares = Spares(arrays, self.dtype, chunk_rows)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its values, and of those that are not set."""
-        return self._values.nbytes
+        """The bytes of memory that its values take, set or not."""
+        return self._arrays.memory_bytes(self._values)
 
     def gather(self, slots: Slots) -> npt.NDArray[Any]:
         """The values of these slots.
@@ -96,10 +97,12 @@ class Column:
     def grow(self, rows: int) -> None:
         """Make room for ``rows`` slots."""
         if rows > len(self._values):
-            grown = np.zeros(max(rows, 2 * len(self._values)), self.dtype)
-            grown[: len(self._values)] = self._values
-            self._values = grown
-            self._views.clear()  # They keep the old array, which is not written any more.
+            self._values, is_same = self._arrays.grown(self._values, rows)
+            if is_same:
+                for view in self._views:
+                    view.follow(self._values)
+            else:
+                self._views.clear()  # They keep the old array, which is not written any more.
 
     def freeze(self, rows: int) -> "FrozenColumn":
         """A view of the first ``rows`` values as they are now."""
@@ -109,8 +112,9 @@ class Column:
 
     def widened(self, dtype: np.dtype[Any]) -> "Column":
         """The same values as another type; views go on with this column."""
-        made = Column(dtype, self._chunk_rows)
-        made._values = self._values.astype(dtype)
+        made = Column(dtype, self._chunk_rows, self._arrays)
+        made._values = self._arrays.zeros(len(self._values), dtype)
+        made._values[:] = self._values
         return made
 
     def release(self, view: "FrozenColumn") -> None:
@@ -118,6 +122,46 @@ class Column:
         if view in self._views:
             self._views.remove(view)
         view.give_back()
+        if not self._views:
+            self._spares.drop_files()
+
+
+class Spares:
+    """Memory for the saved chunks of a column's views, used again and again.
+
+    Memory fresh from the system would cost more than the copy. Chunks are parts of blocks, each as
+    long as all before it, so that few of those are files.
+    """
+
+    def __init__(self, arrays: Arrays, dtype: np.dtype[Any], chunk_rows: int) -> None:
+        self._arrays = arrays
+        self._dtype = dtype
+        self._chunk_rows = chunk_rows
+        self._made = 0
+        self._unused: list[npt.NDArray[Any]] = []  # Both threads only append and pop.
+
+    def take(self) -> npt.NDArray[Any]:
+        """A chunk of any content; on the loop thread.
+
+        Raises:
+            StorageError: The local disk is full, or failed.
+        """
+        if not self._unused:
+            count = max(1, self._made)
+            block = self._arrays.zeros(count * self._chunk_rows, self._dtype)
+            self._unused.extend(block.reshape(count, self._chunk_rows))
+            self._made += count
+        return self._unused.pop()
+
+    def give(self, chunk: npt.NDArray[Any]) -> None:
+        """Return a chunk."""
+        self._unused.append(chunk)
+
+    def drop_files(self) -> None:
+        """Free those that lie in files, before they are written to disk for nothing."""
+        kept = [chunk for chunk in self._unused if self._arrays.memory_bytes(chunk)]
+        if len(kept) < len(self._unused):
+            self._unused, self._made = kept, len(kept)
 
 
 class FrozenColumn:
@@ -128,13 +172,13 @@ class FrozenColumn:
         live: npt.NDArray[Any],
         rows: int,
         chunk_rows: int,
-        spares: list[npt.NDArray[Any]],
+        spares: Spares,
     ) -> None:
         chunks = -(-rows // chunk_rows)
         self._live = live
         self._rows = rows
         self._chunk_rows = chunk_rows
-        self._spares = spares  # Shared with the column: both threads only append and pop.
+        self._spares = spares
         self._needed = np.ones(chunks, np.bool_)  # The chunk is still read from the live array.
         self._saved: dict[int, npt.NDArray[Any]] = {}
         self._lock = Lock()
@@ -149,11 +193,15 @@ class FrozenColumn:
         for chunk in np.flatnonzero(touched & self._needed).tolist():
             with self._lock:
                 if self._needed[chunk]:
-                    spare = self._spares.pop() if self._spares else self._new_chunk()
+                    spare = self._spares.take()
                     span = self._span(chunk)
                     spare[: span.stop - span.start] = self._live[span]
                     self._saved[chunk] = spare
                     self._needed[chunk] = False
+
+    def follow(self, live: npt.NDArray[Any]) -> None:
+        """The live array is longer now, in the same memory; on the loop thread."""
+        self._live = live
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -168,46 +216,41 @@ class FrozenColumn:
 
         Shape: one value per row at the time of the freeze.
         """
-        copied = self._new_chunk()
+        copied = np.empty(self._chunk_rows, self._live.dtype)
         for chunk in range(len(self._needed)):
             span = self._span(chunk)
             size = span.stop - span.start
-            with self._lock:  # Held for one chunk's copy: some tens of microseconds.
-                saved = self._saved.pop(chunk, None)
-                if saved is None:
-                    copied[:size] = self._live[span]
-                    self._needed[chunk] = False
+            if chunk not in self._saved:
+                copied[:size] = self._live[span]
+            saved = self._taken(chunk)
             if saved is None:
                 yield copied[:size]
             else:
                 yield saved[:size]
-                self._spares.append(saved)
+                self._spares.give(saved)
 
-    def pieces(self, rows: Slots) -> Iterator[npt.NDArray[Any]]:
-        """The values of ascending rows, an array for each chunk, once; on the snapshot thread."""
-        firsts = np.arange(len(self._needed) + 1) * self._chunk_rows
-        bounds = np.searchsorted(rows, firsts).tolist()
-        for chunk in range(len(self._needed)):
-            own = rows[bounds[chunk] : bounds[chunk + 1]]
-            with self._lock:
-                saved = self._saved.pop(chunk, None)
-                if saved is None:
-                    values = self._live[own]
-                    self._needed[chunk] = False
-            if saved is not None:
-                values = saved[own - chunk * self._chunk_rows]
-                self._spares.append(saved)
-            yield values
+    def values_at(self, chunk: int, rows: Slots) -> npt.NDArray[Any]:
+        """The values of rows of a chunk, each chunk once; on the snapshot thread."""
+        values = self._live[rows]
+        saved = self._taken(chunk)
+        if saved is not None:
+            values = saved[rows - chunk * self._chunk_rows]
+            self._spares.give(saved)
+        return values
+
+    def _taken(self, chunk: int) -> npt.NDArray[Any] | None:
+        """The saved chunk. None: what was copied before is right, for a write saves it first."""
+        with self._lock:
+            self._needed[chunk] = False
+            return self._saved.pop(chunk, None)
 
     def give_back(self) -> None:
         """Return the saved chunks that were not read."""
         with self._lock:
-            self._spares += self._saved.values()
+            for saved in self._saved.values():
+                self._spares.give(saved)
             self._saved.clear()
             self._needed[:] = False
-
-    def _new_chunk(self) -> npt.NDArray[Any]:
-        return np.empty(self._chunk_rows, self._live.dtype)
 
     def _span(self, chunk: int) -> slice:
         start = chunk * self._chunk_rows
@@ -220,8 +263,15 @@ class _Index(Protocol):
     def add(self, keys: Any) -> Slots:
         """The numbers of keys; new ones get the next numbers."""
 
+    def find(self, key: Any) -> int | None:
+        """The number of a slot key; None: it is not in the index."""
+
     def take(self, numbers: Slots) -> pa.Array | list[Key]:
         """The keys with these numbers."""
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes of memory that it takes."""
 
     def stored(self) -> "tuple[npt.NDArray[np.int64] | list[SlotKey], int]":
         """An append-only sequence that holds the keys in order, and their number."""
@@ -248,6 +298,13 @@ class _ObjectIndex:
             assigned[row] = number
         return assigned
 
+    def find(self, key: SlotKey) -> int | None:
+        return self._numbers.get(key)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._keys) * _OBJECT_KEY_BYTES
+
     def take(self, numbers: Slots) -> list[Key]:
         return [key_of_slot(self._keys[number]) for number in numbers.tolist()]
 
@@ -271,11 +328,13 @@ class ColumnarTable:
         *,
         chunk_rows: int = CHUNK_ROWS,
         notes_changes: bool = False,
+        arrays: Arrays | None = None,
     ) -> None:
         """An empty table; with ``key_type`` None keys are Python values of any key type.
 
         Args:
             notes_changes: Whether checkpoints may hold what changed.
+            arrays: The arrays that it lies in, but for keys that are no integers; None: in memory.
 
         Raises:
             ConfigError: A column is of a type that has no fixed size.
@@ -290,18 +349,23 @@ class ColumnarTable:
         self.key_type = key_type
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
-        self.columns = {key: Column(dtype, chunk_rows) for key, dtype in columns.items()}
+        self._arrays = arrays or HeapArrays()
+        self.columns = {
+            key: Column(dtype, chunk_rows, self._arrays) for key, dtype in columns.items()
+        }
         self.chunk_rows = chunk_rows
         self._is_int = (
             key_type is not None
             and pa.types.is_integer(key_type)
             and not pa.types.is_uint64(key_type)
         )
-        self._index: _Index = IntegerIndex() if self._is_int else _ObjectIndex()
+        self._index: _Index = IntegerIndex(self._arrays) if self._is_int else _ObjectIndex()
         self._has_null = False
-        self._groups: npt.NDArray[np.uint16] = np.zeros(_ROWS_MIN, np.uint16)
+        self._groups: npt.NDArray[np.uint16] = self._arrays.zeros(_ROWS_MIN, np.uint16)
         self._groups[_NULL_SLOT] = key_group(None, max_parallelism)
-        self._progress = Progress(lambda: ChangedRows(self.rows)) if notes_changes else None
+        self._progress = (
+            Progress(lambda: ChangedRows(self.rows, self._arrays)) if notes_changes else None
+        )
         for made in self.columns.values():
             made.progress = self._progress
 
@@ -316,9 +380,8 @@ class ColumnarTable:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes of its keys and values."""
-        keys = self.rows * (_INT_KEY_BYTES if self._is_int else _OBJECT_KEY_BYTES)
-        return keys + sum(column.nbytes for column in self.columns.values())
+        """About the bytes of memory that its keys and values take."""
+        return self._index.nbytes + sum(column.nbytes for column in self.columns.values())
 
     @property
     def dtypes(self) -> dict[str, np.dtype[Any]]:
@@ -353,6 +416,7 @@ class ColumnarTable:
         made = ColumnarTable(
             self.name, key_type, columns, self.key_groups, self.max_parallelism,
             chunk_rows=self.chunk_rows, notes_changes=self._progress is not None,
+            arrays=self._arrays,
         )  # fmt: skip
         made._index, made._groups = self._index, self._groups
         made._has_null = self._has_null
@@ -403,15 +467,12 @@ class ColumnarTable:
         return self._typed(keys)
 
     def values_of(self, key: Key) -> dict[str, Any]:
-        """A key's values by column; empty where the table does not have it.
-
-        Units: O(keys).
-        """
+        """A key's values by column; empty where the table does not have it."""
         if key is None:
             slot = _NULL_SLOT if self._has_null else None
         else:
-            keys = list(self._index.stored()[0])
-            slot = keys.index(slot_key(key)) + 1 if slot_key(key) in keys else None
+            number = self._find(slot_key(key))
+            slot = None if number is None else number + 1
         if slot is None:
             return {}
         row = np.array([slot])
@@ -438,6 +499,12 @@ class ColumnarTable:
         """The table is as a checkpoint has it that the next may build on, with these files."""
         if self._progress is not None:
             self._progress.begin(checkpoint_id, {_FILES: files})
+
+    def _find(self, key: SlotKey) -> int | None:
+        if not self._is_int:
+            return self._index.find(key)
+        is_known = type(key) is int and _INT64.min <= key <= _INT64.max
+        return self._index.find(key) if is_known else None
 
     def view_parts(self) -> tuple[Any, int, npt.NDArray[np.uint16], bool]:
         """Stored keys, rows, key groups and whether there is a null key: all append-only."""
@@ -525,9 +592,7 @@ class ColumnarTable:
         self._check(groups)
         rows = self.rows
         if rows > len(self._groups):
-            grown = np.zeros(max(rows, 2 * len(self._groups)), np.uint16)
-            grown[: len(self._groups)] = self._groups
-            self._groups = grown
+            self._groups, _ = self._arrays.grown(self._groups, rows)
         self._groups[rows - len(groups) : rows] = groups
         for column in self.columns.values():
             column.grow(rows)
@@ -580,23 +645,25 @@ class FrozenColumns:
         """The shared files of the checkpoint that this one may build on; empty: there are none."""
         return () if self.since is None else self.since.files.get(_FILES, ())
 
-    def changed_rows(self) -> Slots:
-        """The rows that changed since that checkpoint, ascending. Units: O(rows)."""
+    def changed_rows(self) -> Iterator[Slots]:
+        """The rows that changed since that checkpoint, ascending, chunk by chunk.
+
+        Units: O(rows).
+        """
         assert self.since is not None
-        return ChangedRows.of_all(self.since.intervals, self.rows)
+        for start in range(0, self.rows, self._chunk_rows):
+            end = min(start + self._chunk_rows, self.rows)
+            yield ChangedRows.of_all(self.since.intervals, start, end)
 
     def stored(self, handles: Sequence[StateHandle]) -> None:
         """The shared files of this checkpoint, for later ones to build on; empty: it has none."""
         if self.since is not None:
             self.since.store(_FILES, handles)
 
-    def pieces(self, rows: Slots) -> Iterator[tuple[Slots, list[npt.NDArray[Any]]]]:
-        """Ascending rows, once, chunk by chunk, and the columns' values; on the snapshot thread."""
-        firsts = np.arange(0, self.rows + self._chunk_rows, self._chunk_rows)
-        bounds = np.searchsorted(rows, firsts).tolist()
-        columns = [column.pieces(rows) for column in self.columns.values()]
-        for (start, end), *values in zip(pairwise(bounds), *columns, strict=True):
-            yield rows[start:end], values
+    def changes(self) -> Iterator[tuple[Slots, list[npt.NDArray[Any]]]]:
+        """The changed rows, once, and the columns' values; on the snapshot thread."""
+        for chunk, rows in enumerate(self.changed_rows()):
+            yield rows, [column.values_at(chunk, rows) for column in self.columns.values()]
 
     def chunks(self) -> Iterator[tuple[int, int, list[npt.NDArray[Any]]]]:
         """All rows, once: start, end and the columns' values, valid until the next chunk.

@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.state.arrays import Arrays, HeapArrays
+
 Integers: TypeAlias = npt.NDArray[np.int64]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -35,8 +37,12 @@ _SHIFT_32 = np.uint64(32)
 _PLACES_MIN = 1 << 10
 # Hashed: at most a quarter full, so that one row in eight needs a second place; a place is 4 bytes.
 _PLACES_PER_KEY = 4
+# Or half full, from so many keys on: the processor's cache has none of them, however full they are.
+_MANY_KEYS = 1 << 21
+_PLACES_PER_MANY = 2
 # Direct: counted ids, of which this subtask has every eighth at least.
 _SPAN_PER_KEY = 8
+_SETTLED_AT_ONCE = 1 << 18  # Keys: what that takes is memory beside the arrays.
 _EMPTY = -1
 _CLAIM = -2  # The claim of row 0 on a place, while keys are appended; below it those of others.
 
@@ -44,10 +50,12 @@ _CLAIM = -2  # The claim of row 0 on a place, while keys are appended; below it 
 class IntegerIndex:
     """Numbers for integers, and the integer of each number."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: Arrays | None = None) -> None:
+        """No keys, in these arrays; None: in memory."""
+        self._arrays = arrays or HeapArrays()
         self._count = 0
-        self._keys: Integers = np.zeros(_PLACES_MIN // _PLACES_PER_KEY, np.int64)
-        self._places = _empty_places(_PLACES_MIN)
+        self._keys: Integers = self._arrays.zeros(_PLACES_MIN // _PLACES_PER_KEY, np.int64)
+        self._places = self._empty_places(_PLACES_MIN)
         self._low: int | None = None  # The key whose place is the first; None: hashed.
 
     def __len__(self) -> int:
@@ -57,6 +65,22 @@ class IntegerIndex:
     def is_direct(self) -> bool:
         """Whether each key has a place of its own."""
         return self._low is not None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that it takes."""
+        return sum(map(self._arrays.memory_bytes, (self._keys, self._places)))
+
+    def find(self, key: int) -> int | None:
+        """The number of a key; None: it is not in the index."""
+        keys = np.array([key], np.int64)
+        if self._low is not None and not self._spans(keys):
+            return None
+        at = self.homes(keys)
+        numbers = self._places.take(at)
+        if self._low is None:
+            self._probe(keys, at, numbers)
+        return None if numbers[0] == _EMPTY else int(numbers[0])
 
     def homes(self, keys: Integers) -> Places:
         """The place at which the look-up of each key begins; direct: beyond all, if it has none."""
@@ -152,7 +176,7 @@ class IntegerIndex:
         self._keys[new] = keys.take(firsts)
         places[at.take(firsts)] = numbers
         self._count = new.stop
-        self._make_room(self._count, keys, places_per_key=_PLACES_PER_KEY)
+        self._make_room(self._count, keys, places_per_key=_places_per_key(self._count))
         of_row = np.empty(len(keys), np.int64)
         of_row[firsts] = numbers
         appended: Numbers = of_row.take(first_row)
@@ -161,9 +185,7 @@ class IntegerIndex:
     def _make_room(self, count: int, keys: Integers, *, places_per_key: int) -> bool:
         """Make room for ``count`` keys, ``keys`` among them; whether the places are others now."""
         if count > len(self._keys):
-            grown = np.zeros(max(count, 2 * len(self._keys)), np.int64)
-            grown[: self._count] = self._keys[: self._count]
-            self._keys = grown
+            self._keys, _ = self._arrays.grown(self._keys, count)
         if self._low is not None or count * places_per_key <= len(self._places):
             return False
         self._make_places(count, keys)
@@ -178,7 +200,7 @@ class IntegerIndex:
         size = high - low + 1
         if size > max(self._count * _SPAN_PER_KEY, _PLACES_MIN):
             self._low = None
-            size = 1 << (max(_PLACES_PER_KEY * count, _PLACES_MIN) - 1).bit_length()
+            size = 1 << (max(_places_per_key(count) * count, _PLACES_MIN) - 1).bit_length()
         elif self._low is None:
             self._low = low
         else:
@@ -186,11 +208,13 @@ class IntegerIndex:
             # side on which keys went beyond the old ones.
             size = max(size, 2 * len(self._places))
             self._low = low if low >= self._low else high + 1 - size
-        self._places = _empty_places(size)
-        self._settle(np.arange(self._count, dtype=np.int32), known)
+        self._places = self._empty_places(size)
+        for start in range(0, self._count, _SETTLED_AT_ONCE):
+            some = known[start : start + _SETTLED_AT_ONCE]
+            self._settle(np.arange(start, start + len(some), dtype=np.int32), some)
 
     def _settle(self, numbers: npt.NDArray[np.int32], keys: Integers) -> None:
-        """Put distinct keys into places, all at once; of several for one place one stays there."""
+        """Put distinct keys into free places, all at once; of several for one, one stays there."""
         places, last = self._places, len(self._places) - 1
         at = self.homes(keys)
         while len(numbers):
@@ -203,6 +227,12 @@ class IntegerIndex:
         """Whether each key has a place of its own, directly."""
         return bool(self.homes(keys).view(np.uint64).max() < len(self._places))
 
+    def _empty_places(self, count: int) -> npt.NDArray[np.int32]:
+        places = self._arrays.zeros(count, np.int32)
+        places.fill(_EMPTY)
+        return places
 
-def _empty_places(count: int) -> npt.NDArray[np.int32]:
-    return np.full(count, _EMPTY, np.int32)
+
+def _places_per_key(count: int) -> int:
+    """The least places per key, hashed."""
+    return _PLACES_PER_KEY if count < _MANY_KEYS else _PLACES_PER_MANY

@@ -158,22 +158,22 @@ def _write_state(
 def _write_table(frozen: FrozenColumns, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
     """Store a table: whole, or its changes (``weir.state.chains``)."""
     name, groups = f"table.{frozen.name}", frozen.key_groups
-    whole = partial(_table, frozen, None)
+    whole = partial(_table, frozen, False)
     if frozen.since is None or not writer.shares:
         return _written(name, whole, groups, writer) if len(frozen) else ()
     chain = Chain(frozen.base, groups)
-    rows = frozen.changed_rows()
+    changed = sum(map(len, frozen.changed_rows()))
     if not len(frozen):
         files: Sequence[StateHandle] = ()
-    elif not frozen.base or chain.is_table_due(len(rows), len(frozen)):
+    elif not frozen.base or chain.is_table_due(changed, len(frozen)):
         if frozen.nbytes < (writer.inline_max or 0):
             frozen.stored(())
             return _written(name, whole, groups, writer)
         files = _written(name, whole, groups, writer, WHOLE)
-    elif not len(rows):
+    elif not changed:
         files = chain.files
     else:
-        changes = partial(_table, frozen, rows)
+        changes = partial(_table, frozen, True)
         files = [*chain.files, *_written(name, changes, groups, writer, CHANGES)]
     frozen.stored(files)
     return files
@@ -459,8 +459,8 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
     return Content(schema, batches())
 
 
-def _table(frozen: FrozenColumns, rows: Slots | None, canonical: bool) -> Content:
-    """The rows of a table: all, in their order, or some, ascending."""
+def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
+    """The rows of a table: all, in their order, or those that changed."""
     keys, groups = frozen.keys, frozen.groups
     first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
     of_objects = not isinstance(keys, np.ndarray)
@@ -489,10 +489,10 @@ def _table(frozen: FrozenColumns, rows: Slots | None, canonical: bool) -> Conten
     key_kind: pa.DataType | None = pa.int64()
     if of_objects:
         # Columns are read once only, so the type must be right the first time.
-        if rows is None:
-            known = (slots(*span) for span in _spans(first, frozen.rows, piece_rows))
+        if of_changes:
+            known = (slots_at(rows) for rows in frozen.changed_rows())
         else:
-            known = (slots_at(rows[start:end]) for start, end in _spans(0, len(rows), piece_rows))
+            known = (slots(*span) for span in _spans(first, frozen.rows, piece_rows))
         key_kind = None if canonical else stored_key_type(known)
     columns = {name: column.dtype for name, column in frozen.columns.items()}
     about = _About(
@@ -516,15 +516,15 @@ def _table(frozen: FrozenColumns, rows: Slots | None, canonical: bool) -> Conten
                 arrays += [pa.array(column[start - chunk : end - chunk]) for column in values]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def batches_of(some: Slots) -> Iterator[pa.RecordBatch]:
-        for own, values in frozen.pieces(some):
+    def changed_batches() -> Iterator[pa.RecordBatch]:
+        for own, values in frozen.changes():
             for start, end in _spans(0, len(own), piece_rows):
                 piece = own[start:end]
                 arrays = [pa.array(groups[piece]), stored_keys_at(piece)]
                 arrays += [pa.array(column[start:end]) for column in values]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return Content(schema, batches() if rows is None else batches_of(rows), of_objects)
+    return Content(schema, changed_batches() if of_changes else batches(), of_objects)
 
 
 def _spans(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

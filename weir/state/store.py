@@ -363,6 +363,7 @@ class OperatorStateStore:
             self.key_groups,
             self.max_parallelism,
             notes_changes=self._keyed.tables.is_incremental,
+            arrays=self._keyed.tables.arrays,
         )
 
     def _list(self, name: str, mode: Mode) -> OperatorListState:

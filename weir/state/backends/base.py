@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 from weir.common.sizes import object_bytes
 from weir.common.typeinfo import TypeInformation
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
+from weir.state.arrays import Arrays
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
@@ -178,6 +179,7 @@ class StateTables(Protocol):
     """All tables of one operator subtask."""
 
     is_incremental: bool  # Whether checkpoints hold what changed, and share the rest.
+    arrays: Arrays  # Of columnar tables.
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table, empty."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from weir.common.typeinfo import TypeInformation
 from weir.ids import CheckpointId, StateHandle
+from weir.state.arrays import Arrays, HeapArrays
 from weir.state.backends.base import FrozenView, Held, StateTable
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
@@ -92,6 +93,7 @@ class HeapTables:
 
     def __init__(self, groups: int) -> None:
         self._groups = groups
+        self.arrays: Arrays = HeapArrays()
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table."""

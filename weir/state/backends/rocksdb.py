@@ -39,9 +39,11 @@ import rocksdict
 from weir.common.typeinfo import TypeInformation
 from weir.errors import StorageError
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
+from weir.state.arrays import Arrays
 from weir.state.backends.base import Entries, FrozenView, Held, StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.changed_keys import ChangedKeys
+from weir.state.backends.mapped import MappedArrays
 from weir.state.backends.rocksdb_keys import GROUP_BYTES, canonical, slot_of
 from weir.state.backends.rocksdb_options import database_options, move_options
 from weir.state.backends.rocksdb_views import FrozenRocks, FrozenRocksChanges, View
@@ -248,6 +250,7 @@ class RocksTables:
         self._first = key_groups.first
         self._budget = budget or MemoryBudget()
         self._directory = LocalDirectory(directory)
+        self.arrays: Arrays = MappedArrays(self._directory.path)
         self._options = database_options(self._budget)
         options = database_options(self._budget)
         options.create_if_missing(True)
