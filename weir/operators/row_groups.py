@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 Indices = npt.NDArray[np.int64]
+
+SCRATCH_SLOTS_MAX = 1 << 23  # 32 MiB.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,7 @@ def group_rows(columns: Sequence[pa.Array]) -> Groups:
         more, more_span = _codes(column)
         # No span is longer than the slice, so their product fits.
         codes, span = _narrow(codes * more_span + more, 0, span * more_span)
-    first_at = np.full(span, -1, np.int64)
-    first_at[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # The first one is written last.
+    first_at = _first_rows(codes, span)
     in_use = first_at >= 0
     first_rows = first_at[in_use]
     if len(first_rows) == len(codes):
@@ -53,7 +55,11 @@ def group_rows(columns: Sequence[pa.Array]) -> Groups:
 
 
 class SlotGrouper:
-    """Groups rows by table slot, with a scratch array as long as the table instead of a sort."""
+    """Groups rows by table slot, with a scratch array as long as the table instead of a sort.
+
+    A table may be larger than memory: of a very long one the rows are hashed, in three times as
+    long.
+    """
 
     def __init__(self) -> None:
         # Four bytes a slot: of a large table, fewer reads go past the processor's cache.
@@ -77,14 +83,26 @@ class SlotGrouper:
 
     def _firsts(
         self, slots: Indices, slot_count: int
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    ) -> tuple[npt.NDArray[Any], Indices]:
         """The first row with the slot of each row, and the rows that are first."""
+        if slot_count > SCRATCH_SLOTS_MAX:
+            self._first_at = np.empty(0, np.int32)
+            codes, span = _encoded(pa.array(slots))
+            first_rows = _first_rows(codes, span)
+            return first_rows[codes], first_rows
         if len(self._first_at) < slot_count:
-            self._first_at = np.empty(2 * slot_count, np.int32)
+            self._first_at = np.empty(min(2 * slot_count, SCRATCH_SLOTS_MAX), np.int32)
         rows = np.arange(len(slots), dtype=np.int32)
         self._first_at[slots[::-1]] = rows[::-1]
         first = self._first_at.take(slots)
         return first, np.flatnonzero(first == rows)
+
+
+def _first_rows(codes: Indices, span: int) -> Indices:
+    """The first row of each code; -1: no row has it."""
+    first_at = np.full(span, -1, np.int64)
+    first_at[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # The first one is written last.
+    return first_at
 
 
 def _identity(count: int) -> Groups:

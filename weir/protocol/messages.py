@@ -185,7 +185,7 @@ class SubtaskMetrics:
     late_records: Count = 0
     bad_records: Count = 0  # Skipped or diverted, by what the operator's functions raised.
     cpu_wait_ms: MeasuredMs = 0  # Of its slot: ready to run while every processor was taken.
-    memory_bytes: Count = 0  # Of its slot's worker process, resident now; 0: not known.
+    memory_bytes: Count = 0  # Held by its slot's worker process now; 0: not known.
     # Of its slot's host: some thread there was ready to run while every processor was taken.
     cpu_pressure_ms: MeasuredMs = 0
     calls: tuple[SampledCall, ...] = ()  # Where it works most, of late; a few, the largest first.

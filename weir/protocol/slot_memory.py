@@ -34,7 +34,7 @@ class MemorySource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The resident memory that a worker process may have."""
+    """The memory that a worker process may hold, files not counted that leave it when it runs short."""
 
     limit_bytes: Count
     source: MemorySource

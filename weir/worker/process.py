@@ -21,7 +21,6 @@ import faulthandler
 import io
 import os
 import random
-import resource
 import signal
 import socket
 import sys
@@ -73,6 +72,7 @@ from weir.worker.inbox import ThreadInbox
 from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples
 from weir.worker.inspection.threads_beside import ThreadsWatch
 from weir.worker.memory.give_back import give_back
+from weir.worker.memory.held import HeldMemory
 from weir.worker.memory.holders import Holder
 from weir.worker.memory.watch import MemoryWatch, end_process
 from weir.worker.ports import (
@@ -311,6 +311,7 @@ class WorkerProcess:
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
         self._snapshots = SnapshotWorker(inbox)
         self._clock = clock = SystemClock()
+        self._held_bytes = HeldMemory()
         stacks = StackSamples(clock)
         threads = ThreadsWatch(threading.get_ident(), clock=clock)
         self._worker = worker_class(
@@ -325,7 +326,7 @@ class WorkerProcess:
             snapshot_thread=self._snapshots,
             clock=clock,
             cpu_wait_ns=CpuWait().waited_ns,
-            memory_bytes=resident_bytes,
+            memory_bytes=self._held_bytes,
             memory_limit_bytes=None if run.memory is None else run.memory.limit_bytes,
             cpu_pressure_ns=CpuPressure().lacked_ns,
             sampled_calls=stacks.calls,
@@ -372,7 +373,7 @@ class WorkerProcess:
             self._run_command.memory,
             self._run_command.attempt,
             chain,
-            resident_bytes=resident_bytes,
+            held_bytes=self._held_bytes,
             give_back=give_back,
             inbox=self._inbox,
             clock=self._clock,
@@ -476,12 +477,6 @@ def main(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def resident_bytes() -> int:
-    """The resident memory of this process, in bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
 
 
 def _aside(work: Callable[[], None]) -> None:

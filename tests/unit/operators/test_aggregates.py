@@ -32,7 +32,7 @@ from weir.operators.aggregates import (
 )
 from weir.operators.keys import ColumnKeySelector
 from weir.operators.partition import key_groups_of
-from weir.operators.row_groups import SlotGrouper, group_rows
+from weir.operators.row_groups import SCRATCH_SLOTS_MAX, SlotGrouper, group_rows
 from weir.operators.sinks import CollectSink
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobEvent
 from weir.protocol.lifecycle import JobStatus
@@ -377,12 +377,19 @@ def test_grouping_finds_equal_rows_and_the_first_of_each(rows: list[tuple[str, A
     assert len(groups.first_rows) == len(set(rows))
 
 
-@given(st.lists(st.lists(st.integers(0, 50), min_size=1), min_size=1))
-def test_slots_are_grouped_in_the_order_they_first_appear(slices: list[list[int]]) -> None:
+@given(
+    st.lists(st.lists(st.integers(0, 50), min_size=1), min_size=1),
+    st.sampled_from([51, SCRATCH_SLOTS_MAX, SCRATCH_SLOTS_MAX + 1]),
+)
+def test_slots_are_grouped_in_the_order_they_first_appear(
+    slices: list[list[int]], slot_count: int
+) -> None:
+    """Of tables of any length, which may grow beyond what a scratch array is made for."""
     grouper = SlotGrouper()
-    for slots in slices:
-        groups = grouper.group(np.array(slots), 51)
-        assert grouper.first_rows(np.array(slots), 51).tolist() == groups.first_rows.tolist()
+    for n, slots in enumerate(slices):
+        count = slot_count if n else 51
+        groups = grouper.group(np.array(slots), count)
+        assert grouper.first_rows(np.array(slots), count).tolist() == groups.first_rows.tolist()
         assert [slots[groups.first_rows[code]] for code in groups.codes] == slots
         assert [slots[i] for i in groups.first_rows] == list(dict.fromkeys(slots))
 

@@ -45,7 +45,7 @@ class Slot:
             assert isinstance(item, Call)
             item.function()
 
-    def resident_bytes(self) -> int:
+    def held_bytes(self) -> int:
         self.calls.append("read")
         return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
@@ -65,7 +65,7 @@ class Slot:
             None if limit is None else MemoryLimit(limit, self.source),
             ATTEMPT,
             FIRST,
-            resident_bytes=self.resident_bytes,
+            held_bytes=self.held_bytes,
             give_back=lambda: self.calls.append("give back"),
             inbox=self.inbox,
             clock=self.clock,

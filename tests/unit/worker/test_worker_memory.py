@@ -96,13 +96,14 @@ def test_holders_are_named_by_operator_until_they_are_given_back(worker: Worker)
 FREED = """
 import random
 from weir.worker.memory.give_back import give_back
-from weir.worker.process import resident_bytes
+from weir.worker.memory.held import HeldMemory
+held_bytes = HeldMemory()
 kept = {key: b"%d" % key * 400 for key in range(50_000)}
-full = resident_bytes()
+full = held_bytes()
 kept = {key: value for key, value in kept.items() if random.random() < 0.1}
-before = resident_bytes()
+before = held_bytes()
 give_back()
-print(full, before, resident_bytes())
+print(full, before, held_bytes())
 """
 
 
@@ -111,3 +112,39 @@ def test_memory_that_malloc_keeps_between_values_in_use_is_given_back() -> None:
     full, before, after = map(int, done.stdout.split())
     assert before > 0.9 * full, "nothing is kept by itself"
     assert after < before - 50_000_000
+
+
+HELD = """
+import mmap, os, sys, tempfile
+from weir.worker.memory.held import HeldMemory
+
+held_bytes = HeldMemory()
+figures = []
+for directory in (sys.argv[1], "/dev/shm", None):
+    before = held_bytes()
+    if directory is None:
+        kept = b"x" * (100 << 20)
+    else:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            os.posix_fallocate(file.fileno(), 0, 100 << 20)
+            kept = mmap.mmap(file.fileno(), 100 << 20)
+        for page in range(0, len(kept), mmap.PAGESIZE):
+            kept[page] = 1
+    status = open("/proc/self/status").read()
+    resident = int(status.partition("VmRSS:")[2].split()[0]) << 10
+    figures += [held_bytes() - before >> 20, resident - before >> 20]
+    del kept
+print(*figures)
+"""
+
+
+def test_pages_of_files_that_are_mapped_later_do_not_count(tmp_path: Path) -> None:
+    """Those of a directory in memory do, for they have no other place."""
+    done = subprocess.run(
+        [sys.executable, "-c", HELD, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    on_disk, resident, in_memory, _, anonymous, _ = map(int, done.stdout.split())
+    assert resident > 95, "the pages were resident, and could leave"
+    assert on_disk < 10
+    assert 95 < in_memory < 110
+    assert 95 < anonymous < 110

@@ -1,7 +1,7 @@
 """The watch over a worker process's memory: above its limit the process ends, and says why.
 
 The kernel's own end is a SIGKILL without a word, of whichever process it picks. So another thread
-than the loop, which may be in a long call, reads the resident memory. Above the limit all that can
+than the loop, which may be in a long call, reads the memory held. Above the limit all that can
 be is given back, the loop's part as soon as the loop has time. If that does not suffice, the
 subtask that holds most is reported as failed, and the process ends: what it still allocates would
 be too much.
@@ -69,7 +69,7 @@ class MemoryWatch:
         attempt: AttemptNumber,
         first_chain: SubtaskId,
         *,
-        resident_bytes: Callable[[], int],
+        held_bytes: Callable[[], int],
         give_back: Callable[[], None],
         inbox: Inbox,
         clock: Clock,
@@ -88,13 +88,13 @@ class MemoryWatch:
         self._limit = limit
         self._attempt = attempt
         self._first_chain = first_chain
-        self._resident_bytes = resident_bytes
+        self._held_bytes = held_bytes
         self._give_back = give_back
         self._inbox = inbox
         self._clock = clock
         self._reporter = reporter
         self._end = end
-        self._idle_bytes = resident_bytes()
+        self._idle_bytes = held_bytes()
         if limit is not None and limit.source is MemorySource.CGROUP:
             self._limit = None if self._idle_bytes > limit.limit_bytes else limit
         self._due_ns = clock.monotonic_ns()
@@ -105,17 +105,17 @@ class MemoryWatch:
         if self._limit is None or now < self._due_ns:
             return
         self._due_ns = now + LOOK_INTERVAL_NS
-        if self._resident_bytes() <= self._limit.limit_bytes:
+        if self._held_bytes() <= self._limit.limit_bytes:
             return
         done = threading.Event()
         self._inbox.put(Call(lambda: self._of_loop(done)))
         for _ in range(round(LOOP_TIMEOUT_S / LOOP_POLL_S)):
             if done.wait(LOOP_POLL_S):
                 break
-            if self._resident_bytes() > self._limit.limit_bytes * OVERSHOOT:
+            if self._held_bytes() > self._limit.limit_bytes * OVERSHOOT:
                 break
         self._give_back()
-        held = self._resident_bytes()
+        held = self._held_bytes()
         if held > self._limit.limit_bytes:
             self._report(held, self._limit)
             self._end()
