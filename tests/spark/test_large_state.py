@@ -1,11 +1,6 @@
 """State of five times the memory that its slot may have, through checkpoint, kill and restore."""
 
-import os
-import signal
-import threading
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -13,63 +8,17 @@ from pyspark import SparkContext
 from tests.spark.blobs import BLOB_BYTES, MAX_PARALLELISM, Blobs, Compared, Huge, Written, key_of
 from tests.spark.harness import Listening, Recorder, collect, environment
 from tests.spark.hurried import HurriedSource
+from tests.spark.watcher import Watcher
 from weir.common import WatermarkStrategy
 from weir.datastream.connectors import DataGeneratorSource
 from weir.errors import JobFailedError
-from weir.protocol.events import CheckpointSettled, JobChanged, Recovered, WorkerStarted
+from weir.protocol.events import JobChanged, WorkerStarted
 from weir.protocol.slot_memory import MemoryLimit, MemorySource
 
 STATE_BYTES = 2_000_000_000
 LIMIT_BYTES = 400_000_000
 KEYS = STATE_BYTES // BLOB_BYTES + 100
 PADDING, PADDING_RATE = 4_000, 20.0  # As long as a slow machine needs for a checkpoint.
-
-
-class Watcher:
-    """Kills the worker once a checkpoint has all state; notes the memory of each worker."""
-
-    def __init__(self, hurry: Path) -> None:
-        self.limits: list[MemoryLimit | None] = []
-        self.peaks: dict[int, int] = {}  # Of resident memory, by pid.
-        self.killed: int | None = None
-        self.stored = 0  # Bytes of state in the checkpoint before the kill.
-        self._hurry = hurry
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __call__(self, event: Any) -> None:
-        match event:
-            case WorkerStarted(pid=pid, memory_limit=limit):
-                self.limits.append(limit)
-                self.peaks[pid] = 0
-            case CheckpointSettled(failure=None, state_size=size):
-                if size >= STATE_BYTES and self.killed is None:
-                    self.stored = size
-                    (self.killed,) = self.peaks
-                    self._note_peaks()
-                    os.kill(self.killed, signal.SIGKILL)
-            case Recovered():
-                self._hurry.touch()
-
-    def __enter__(self) -> "Watcher":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._is_over.wait(0.05):
-            self._note_peaks()
-
-    def _note_peaks(self) -> None:
-        """Note what the kernel has noted as the most so far."""
-        for pid in list(self.peaks):
-            with suppress(OSError, IndexError):  # It has ended.
-                status = Path(f"/proc/{pid}/status").read_text()
-                peak = int(status.partition("VmHWM:")[2].split()[0]) << 10
-                self.peaks[pid] = max(self.peaks[pid], peak)
 
 
 @pytest.mark.timeout(300)
@@ -91,7 +40,7 @@ def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
         for source, name in ((written, "written"), (compared, "compared"))
     ]
     stream = streams[0].union(streams[1]).key_by(key_of).process(Blobs()).uid("blobs")
-    with Watcher(hurry) as watcher, Listening(watcher):
+    with Watcher(hurry, STATE_BYTES) as watcher, Listening(watcher):
         result = collect(stream, "large state")
     assert watcher.killed is not None
     assert watcher.stored >= STATE_BYTES
@@ -105,7 +54,8 @@ def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
     assert {pid for *_, pid in rows} == set(watcher.peaks) - {watcher.killed}
 
     assert watcher.limits == [MemoryLimit(LIMIT_BYTES, MemorySource.SETTING)] * 2
-    assert all(100_000_000 < peak < LIMIT_BYTES for peak in watcher.peaks.values()), watcher.peaks
+    peaks = {pid: peak.resident for pid, peak in watcher.peaks.items()}
+    assert all(100_000_000 < peak < LIMIT_BYTES for peak in peaks.values()), peaks
 
 
 @pytest.mark.parametrize("is_one_value", [False, True], ids=["many", "one"])
