@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from weir.state.arrays import Arrays, HeapArrays
 
+_COUNTED_AT_ONCE = 1 << 20
+
 Slots: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -37,8 +39,21 @@ class ChangedRows:
     @staticmethod
     def of_all(intervals: "Sequence[ChangedRows]", start: int, end: int) -> Slots:
         """The rows from ``start`` to ``end`` that changed in any of the intervals, ascending."""
-        is_changed = np.zeros(end - start, np.bool_)
-        for interval in intervals:
-            own = interval._is_changed[start:end]
-            is_changed[: len(own)] |= own
-        return np.flatnonzero(is_changed) + start
+        return np.flatnonzero(_either(intervals, start, end)) + start
+
+    @staticmethod
+    def count(intervals: "Sequence[ChangedRows]", rows: int) -> int:
+        """The number of rows below ``rows`` that changed in any of the intervals."""
+        spans = ((at, min(at + _COUNTED_AT_ONCE, rows)) for at in range(0, rows, _COUNTED_AT_ONCE))
+        return sum(int(np.count_nonzero(_either(intervals, *span))) for span in spans)
+
+
+def _either(intervals: Sequence[ChangedRows], start: int, end: int) -> npt.NDArray[np.bool_]:
+    """Whether each row changed in any of the intervals; rows behind the last note did not."""
+    notes = [interval._is_changed[start:end] for interval in intervals]
+    if len(notes) == 1:
+        return notes[0]
+    is_changed = np.zeros(end - start, np.bool_)
+    for own in notes:
+        is_changed[: len(own)] |= own
+    return is_changed

@@ -645,6 +645,12 @@ class FrozenColumns:
         """The shared files of the checkpoint that this one may build on; empty: there are none."""
         return () if self.since is None else self.since.files.get(_FILES, ())
 
+    @property
+    def changed(self) -> int:
+        """The number of rows that changed since that checkpoint. Units: O(rows)."""
+        assert self.since is not None
+        return ChangedRows.count(self.since.intervals, self.rows)
+
     def changed_rows(self) -> Iterator[Slots]:
         """The rows that changed since that checkpoint, ascending, chunk by chunk.
 

@@ -162,7 +162,7 @@ def _write_table(frozen: FrozenColumns, writer: StoredSnapshotWriter) -> Sequenc
     if frozen.since is None or not writer.shares:
         return _written(name, whole, groups, writer) if len(frozen) else ()
     chain = Chain(frozen.base, groups)
-    changed = sum(map(len, frozen.changed_rows()))
+    changed = frozen.changed
     if not len(frozen):
         files: Sequence[StateHandle] = ()
     elif not frozen.base or chain.is_table_due(changed, len(frozen)):

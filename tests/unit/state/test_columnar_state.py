@@ -77,6 +77,21 @@ def test_numpy_arrays_dictionaries_and_chunks_are_keys_as_well() -> None:
     assert texts.slots_of(np.array(["y"])).tolist() == texts.slots_of(["y"]).tolist()
 
 
+@pytest.mark.parametrize("key_type", [pa.int64(), pa.string(), None], ids=str)
+def test_a_keys_values_are_looked_up_and_no_key_is_made_by_that(
+    key_type: pa.DataType | None,
+) -> None:
+    made = table(key_type, n=np.int64, half=np.float64)
+    keys: list[Any] = ["a", "b"] if key_type == pa.string() else [5, -(1 << 63)]
+    slots = made.slots_of(keys)
+    made.column("n").scatter(slots, [7, 8])
+    made.column("half").scatter(slots, [3.5, 4.0])
+    assert [made.values_of(key) for key in keys] == [{"n": 7, "half": 3.5}, {"n": 8, "half": 4.0}]
+    others: list[Any] = [0, 1, "0", 1 << 63, True, None, (1, 2)]
+    assert [made.values_of(key) for key in others] == [{}] * len(others)
+    assert len(made) == 2
+
+
 def test_python_keys_are_told_apart_as_everywhere() -> None:
     made = table(None)
     keys = [(1, "a"), (True, "a"), 1, True, None, "1", b"1", (1, "a")]

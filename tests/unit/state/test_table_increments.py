@@ -12,6 +12,7 @@ from weir.cli.inspect import valid_rows
 from weir.config import StateConfig
 from weir.ids import CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.restore import CHANGES, WHOLE
+from weir.state import changed_rows
 from weir.state.chains import TABLE_FILES_LONG
 from weir.state.columnar import ColumnarTable
 from weir.state.store import OperatorStateStore
@@ -124,6 +125,21 @@ def test_new_keys_and_the_null_key_are_changes(line: Line) -> None:
     line.put([None], 3)
     line.checkpoint()
     assert values_of(line.restored(), pa.int64()) == expected | {None: 3}
+
+
+@pytest.mark.parametrize("row", [0, 999, 1_000, 4_999])
+def test_a_single_change_counts_wherever_it_is(
+    line: Line, monkeypatch: pytest.MonkeyPatch, row: int
+) -> None:
+    monkeypatch.setattr(changed_rows, "_COUNTED_AT_ONCE", 1_000)
+    line.put(range(5_000), 1)
+    line.checkpoint()
+    line.put([row], 2)
+    line.checkpoint(completes=False)
+    line.put([(row + 2_500) % 5_000], 3)
+    assert [file.mode for file in line.checkpoint()] == [WHOLE, CHANGES]
+    changed = {row: 2, (row + 2_500) % 5_000: 3}
+    assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(5_000), 1) | changed
 
 
 @pytest.mark.parametrize("key_type", [pa.string(), None], ids=str)
