@@ -81,9 +81,7 @@ class SlotGrouper:
         codes[first_rows] = np.arange(len(first_rows))
         return Groups(codes[first], first_rows)
 
-    def _firsts(
-        self, slots: Indices, slot_count: int
-    ) -> tuple[npt.NDArray[Any], Indices]:
+    def _firsts(self, slots: Indices, slot_count: int) -> tuple[npt.NDArray[Any], Indices]:
         """The first row with the slot of each row, and the rows that are first."""
         if slot_count > SCRATCH_SLOTS_MAX:
             self._first_at = np.empty(0, np.int32)

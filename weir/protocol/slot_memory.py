@@ -34,7 +34,7 @@ class MemorySource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The memory that a worker process may hold, files not counted that leave it when it runs short."""
+    """The memory that a worker process may hold, without what the system can take back."""
 
     limit_bytes: Count
     source: MemorySource

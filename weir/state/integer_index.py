@@ -69,7 +69,8 @@ class IntegerIndex:
     @property
     def nbytes(self) -> int:
         """The bytes of memory that it takes."""
-        return sum(map(self._arrays.memory_bytes, (self._keys, self._places)))
+        of_array = self._arrays.memory_bytes
+        return of_array(self._keys) + of_array(self._places)
 
     def find(self, key: int) -> int | None:
         """The number of a key; None: it is not in the index."""

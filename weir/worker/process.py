@@ -29,7 +29,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NoReturn, Protocol
 

@@ -4,7 +4,7 @@ Of what a limit leaves beside an idle worker process a quarter goes to RocksDB's
 with the indexes and filters in it, for all databases. A sixteenth is for fresh values, divided
 among the operator subtasks: each may have that much of them three times, as they change, sealed,
 and being written. RocksDB's own write buffers stay empty. The rest is for records, for timers and
-columns, and for what snapshots and compactions read.
+keys of columns, and for what snapshots and compactions read. Columns in files take none of it.
 """
 
 from typing import Final
