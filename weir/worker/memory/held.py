@@ -19,7 +19,7 @@ class HeldMemory:
         _, self._files = _figures()
 
     def __call__(self) -> int:
-        """What is held now, in bytes. From any thread."""
+        """The bytes held now. From any thread."""
         held, files = _figures()
         return held + min(files, self._files)
 
