@@ -32,7 +32,8 @@ from weir.operators.tuple_slots import TupleSlots
 
 if TYPE_CHECKING:
     from weir.state.changed_rows import Slots
-    from weir.state.columnar import Column, ColumnarTable
+    from weir.state.columnar import ColumnarTable
+    from weir.state.columns import Column
 
 Values = npt.NDArray[Any]
 

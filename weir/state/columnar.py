@@ -3,12 +3,8 @@
 Every key has a dense row number, its *slot*; a value column is one NumPy array indexed by slot. So
 a slice costs one look-up of its keys and a gather and a scatter per column.
 
-Freezing is copy on write by chunk, with the copy on the view's side: the live array stays
-contiguous for the gather, and the first write into a chunk that a view still needs saves the old
-chunk for the view. A chunk that the snapshot thread has copied before that needs no saving any
-more. Keys and their groups are only ever appended, so a view simply keeps those arrays and their
-length. Of values it keeps the array as well, where growing copies them; where the longer array is
-the same memory (``weir.state.backends.mapped``), it goes on with that one.
+Freezing is copy on write by chunk (``columns``). Keys and their groups are only ever appended, so a
+view simply keeps those arrays and their length.
 
 Row 0 belongs to the null key and is empty where there is none.
 
@@ -17,7 +13,6 @@ two barriers (``weir.state.progress``), so that a checkpoint can read those alon
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -30,231 +25,17 @@ from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.arrays import Arrays, HeapArrays
 from weir.state.changed_rows import ChangedRows, Slots
 from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key, used_values
+from weir.state.columns import ROWS_MIN, Column
 from weir.state.integer_index import IntegerIndex
 from weir.state.progress import Progress, Since
 
 Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
 
 CHUNK_ROWS = 65_536
-_ROWS_MIN = 1_024
 _NULL_SLOT = 0
 _OBJECT_KEY_BYTES = 200  # In memory, with its place in the index.
 _INT64 = np.iinfo(np.int64)
 _FILES = 0  # A table's only number in its progress.
-
-
-class Column:
-    """One value per slot; the zero of its type until it is set."""
-
-    def __init__(self, dtype: npt.DTypeLike, chunk_rows: int, arrays: Arrays) -> None:
-        self.dtype = np.dtype(dtype)
-        self.progress: Progress[ChangedRows] | None = None  # None: changes are not noted.
-        self._arrays = arrays
-        self._values: npt.NDArray[Any] = arrays.zeros(_ROWS_MIN, self.dtype)
-        self._chunk_rows = chunk_rows
-        self._views: list[FrozenColumn] = []
-        self._spares = Spares(arrays, self.dtype, chunk_rows)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of memory that its values take, set or not."""
-        return self._arrays.memory_bytes(self._values)
-
-    def gather(self, slots: Slots) -> npt.NDArray[Any]:
-        """The values of these slots.
-
-        Shape: n slots -> n values, a copy.
-        """
-        return self._values.take(slots)
-
-    def scatter(self, slots: Slots, values: npt.ArrayLike) -> None:
-        """Set the values of these slots; of a repeated slot the last one counts.
-
-        Shape: n slots, n values or one for all.
-        """
-        self._begin_write(slots)
-        self._values[slots] = values
-
-    def add(self, slots: Slots, values: npt.NDArray[Any]) -> None:
-        """Add values to those of these slots, row by row; integers beyond 64 bits wrap around.
-
-        Shape: n slots, n values.
-        """
-        self._begin_write(slots)
-        np.add.at(self._values, slots, values)
-
-    def _begin_write(self, slots: Slots) -> None:
-        for view in self._views:
-            view.save_before_write(slots)
-        if self.progress is not None and (changed := self.progress.now) is not None:
-            changed.mark(slots)
-
-    def magnitude(self, rows: int) -> int:
-        """The largest absolute value of the first ``rows`` slots of a column of integers."""
-        values = self._values[:rows]
-        return max(int(values.max()), -int(values.min())) if rows else 0
-
-    def grow(self, rows: int) -> None:
-        """Make room for ``rows`` slots."""
-        if rows > len(self._values):
-            self._values, is_same = self._arrays.grown(self._values, rows)
-            if is_same:
-                for view in self._views:
-                    view.follow(self._values)
-            else:
-                self._views.clear()  # They keep the old array, which is not written any more.
-
-    def freeze(self, rows: int) -> "FrozenColumn":
-        """A view of the first ``rows`` values as they are now."""
-        view = FrozenColumn(self._values, rows, self._chunk_rows, self._spares)
-        self._views.append(view)
-        return view
-
-    def widened(self, dtype: np.dtype[Any]) -> "Column":
-        """The same values as another type; views go on with this column."""
-        made = Column(dtype, self._chunk_rows, self._arrays)
-        made._values = self._arrays.zeros(len(self._values), dtype)
-        made._values[:] = self._values
-        return made
-
-    def release(self, view: "FrozenColumn") -> None:
-        """End the sharing with this view."""
-        if view in self._views:
-            self._views.remove(view)
-        view.give_back()
-        if not self._views:
-            self._spares.drop_files()
-
-
-class Spares:
-    """Memory for the saved chunks of a column's views, used again and again.
-
-    Memory fresh from the system would cost more than the copy. Chunks are parts of blocks, each as
-    long as all before it, so that few of those are files.
-    """
-
-    def __init__(self, arrays: Arrays, dtype: np.dtype[Any], chunk_rows: int) -> None:
-        self._arrays = arrays
-        self._dtype = dtype
-        self._chunk_rows = chunk_rows
-        self._made = 0
-        self._unused: list[npt.NDArray[Any]] = []  # Both threads only append and pop.
-
-    def take(self) -> npt.NDArray[Any]:
-        """A chunk of any content; on the loop thread.
-
-        Raises:
-            StorageError: The local disk is full, or failed.
-        """
-        if not self._unused:
-            count = max(1, self._made)
-            block = self._arrays.zeros(count * self._chunk_rows, self._dtype)
-            self._unused.extend(block.reshape(count, self._chunk_rows))
-            self._made += count
-        return self._unused.pop()
-
-    def give(self, chunk: npt.NDArray[Any]) -> None:
-        """Return a chunk."""
-        self._unused.append(chunk)
-
-    def drop_files(self) -> None:
-        """Free those that lie in files, before they are written to disk for nothing."""
-        kept = [chunk for chunk in self._unused if self._arrays.memory_bytes(chunk)]
-        if len(kept) < len(self._unused):
-            self._unused, self._made = kept, len(kept)
-
-
-class FrozenColumn:
-    """The values of a column as they were at a barrier."""
-
-    def __init__(
-        self,
-        live: npt.NDArray[Any],
-        rows: int,
-        chunk_rows: int,
-        spares: Spares,
-    ) -> None:
-        chunks = -(-rows // chunk_rows)
-        self._live = live
-        self._rows = rows
-        self._chunk_rows = chunk_rows
-        self._spares = spares
-        self._needed = np.ones(chunks, np.bool_)  # The chunk is still read from the live array.
-        self._saved: dict[int, npt.NDArray[Any]] = {}
-        self._lock = Lock()
-
-    def save_before_write(self, slots: Slots) -> None:
-        """Save the chunks of ``slots`` that the view still needs; on the loop thread."""
-        if not self._needed.any():
-            return
-        touched = np.zeros(self._live.size // self._chunk_rows + 1, np.bool_)
-        touched[slots // self._chunk_rows] = True
-        touched = touched[: len(self._needed)]
-        for chunk in np.flatnonzero(touched & self._needed).tolist():
-            with self._lock:
-                if self._needed[chunk]:
-                    spare = self._spares.take()
-                    span = self._span(chunk)
-                    spare[: span.stop - span.start] = self._live[span]
-                    self._saved[chunk] = spare
-                    self._needed[chunk] = False
-
-    def follow(self, live: npt.NDArray[Any]) -> None:
-        """The live array is longer now, in the same memory; on the loop thread."""
-        self._live = live
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the values."""
-        return self._live.dtype
-
-    def chunks(self) -> Iterator[npt.NDArray[Any]]:
-        """All values in order, chunk by chunk, once; on the snapshot thread.
-
-        An array is valid until the next one is taken: its memory is reused, so that it stays in the
-        processor's cache.
-
-        Shape: one value per row at the time of the freeze.
-        """
-        copied = np.empty(self._chunk_rows, self._live.dtype)
-        for chunk in range(len(self._needed)):
-            span = self._span(chunk)
-            size = span.stop - span.start
-            if chunk not in self._saved:
-                copied[:size] = self._live[span]
-            saved = self._taken(chunk)
-            if saved is None:
-                yield copied[:size]
-            else:
-                yield saved[:size]
-                self._spares.give(saved)
-
-    def values_at(self, chunk: int, rows: Slots) -> npt.NDArray[Any]:
-        """The values of rows of a chunk, each chunk once; on the snapshot thread."""
-        values = self._live[rows]
-        saved = self._taken(chunk)
-        if saved is not None:
-            values = saved[rows - chunk * self._chunk_rows]
-            self._spares.give(saved)
-        return values
-
-    def _taken(self, chunk: int) -> npt.NDArray[Any] | None:
-        """The saved chunk. None: what was copied before is right, for a write saves it first."""
-        with self._lock:
-            self._needed[chunk] = False
-            return self._saved.pop(chunk, None)
-
-    def give_back(self) -> None:
-        """Return the saved chunks that were not read."""
-        with self._lock:
-            for saved in self._saved.values():
-                self._spares.give(saved)
-            self._saved.clear()
-            self._needed[:] = False
-
-    def _span(self, chunk: int) -> slice:
-        start = chunk * self._chunk_rows
-        return slice(start, min(start + self._chunk_rows, self._rows))
 
 
 class _Index(Protocol):
@@ -361,11 +142,9 @@ class ColumnarTable:
         )
         self._index: _Index = IntegerIndex(self._arrays) if self._is_int else _ObjectIndex()
         self._has_null = False
-        self._groups: npt.NDArray[np.uint16] = self._arrays.zeros(_ROWS_MIN, np.uint16)
+        self._groups: npt.NDArray[np.uint16] = self._arrays.zeros(ROWS_MIN, np.uint16)
         self._groups[_NULL_SLOT] = key_group(None, max_parallelism)
-        self._progress = (
-            Progress(lambda: ChangedRows(self.rows, self._arrays)) if notes_changes else None
-        )
+        self._progress = self._new_progress() if notes_changes else None
         for made in self.columns.values():
             made.progress = self._progress
 
@@ -420,6 +199,7 @@ class ColumnarTable:
         )  # fmt: skip
         made._index, made._groups = self._index, self._groups
         made._has_null = self._has_null
+        made._progress = None if self._progress is None else made._new_progress()
         for name, column in made.columns.items():
             old = self.columns.get(name)
             if old is None:
@@ -499,6 +279,11 @@ class ColumnarTable:
         """The table is as a checkpoint has it that the next may build on, with these files."""
         if self._progress is not None:
             self._progress.begin(checkpoint_id, {_FILES: files})
+
+    def _new_progress(self) -> Progress[ChangedRows]:
+        # Without the table itself: one that is dropped goes at once, and its files with it.
+        index, arrays = self._index, self._arrays
+        return Progress(lambda: ChangedRows(len(index) + 1, arrays))
 
     def _find(self, key: SlotKey) -> int | None:
         if not self._is_int:

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.unit.state.snapshots import ONE
 from weir.errors import ConfigError, KeyTypeError, ProtocolError, RestoreError
 from weir.graph.key_groups import key_group
-from weir.ids import KeyGroupRange
+from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.columnar import ColumnarTable, FrozenColumns
+from weir.state.columns import FrozenColumn
 
 ALL = KeyGroupRange(0, 15)
 
@@ -238,3 +239,32 @@ def test_a_view_taken_beside_a_writing_loop_is_consistent() -> None:
         thread.join()
         assert (taken[0][1:] == number).all()
         frozen.release()
+
+
+def test_a_write_right_behind_a_chunk_that_was_taken_changes_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a whole view, and of one of changes: values are read before their chunk is let go."""
+    made = ColumnarTable(
+        "t", pa.int64(), {"n": np.int64}, ALL, len(ALL), chunk_rows=8, notes_changes=True
+    )
+    slots = made.slots_of(np.arange(100))
+    made.column("n").scatter(slots, 1)
+    made.freeze(ONE, CheckpointId(0)).release()
+    made.column("n").scatter(slots, 2)
+    taken, chunks = FrozenColumn._taken, []
+
+    def let_go(view: FrozenColumn, chunk: int) -> Any:
+        saved = taken(view, chunk)
+        made.column("n").scatter(slots, 3)
+        chunks.append(chunk)
+        return saved
+
+    monkeypatch.setattr(FrozenColumn, "_taken", let_go)
+    frozen = made.freeze(CheckpointId(2), ONE)
+    changed = [(rows.tolist(), values.tolist()) for rows, (values,) in frozen.changes()]
+    assert [row for rows, _ in changed for row in rows] == slots.tolist()
+    assert {value for _, values in changed for value in values} == {2}
+    made.column("n").scatter(slots, 2)
+    assert all_values(made.freeze(ONE))[1:].tolist() == [2] * 100
+    assert len(chunks) == 26

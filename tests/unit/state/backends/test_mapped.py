@@ -1,11 +1,13 @@
 """Arrays in files: as in memory, through growth, views, snapshots, restores and full disks."""
 
+import gc
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.operators.test_windows import Pipeline
 from tests.unit.state.backends.test_increments import IncrementsMachine
 from tests.unit.state.snapshots import ONE
 from tests.unit.state.test_columnar_state import ALL, FreezingColumns, all_values
@@ -21,8 +24,9 @@ from tests.unit.state.test_integer_index import numbered, spans
 from weir.config import StateBackendKind, StateConfig
 from weir.state import integer_index
 from weir.state.arrays import HeapArrays
-from weir.state.backends import mapped
+from weir.state.backends import heap, mapped
 from weir.state.backends.choice import open_tables
+from weir.state.backends.heap import HeapTables
 from weir.state.backends.mapped import FILE_BYTES_MIN, MappedArrays
 from weir.state.columnar import ColumnarTable
 from weir.state.integer_index import IntegerIndex
@@ -204,6 +208,37 @@ def test_a_table_in_a_database_takes_no_memory_that_counts(tmp_path: Path) -> No
     tables.close()
     assert made.slots_of(np.arange(500_000)).tolist() == list(range(1, 500_001))
     assert isinstance(open_tables(StateConfig(), ALL).arrays, HeapArrays)
+
+
+def test_windows_lie_in_files_which_go_with_them(
+    always: MappedArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3_000
+
+    def run() -> tuple[list[int], list[list[Any]]]:
+        files, fired = [open_files()], []
+        pipeline = Pipeline()
+        times = [1] * count + [11] * count + [21] * count
+        pipeline.run(times, k=[*range(count)] * 3, x=[*range(3 * count)])
+        files.append(open_files())
+        for watermark in (9, 19, 29):
+            fired.append(pipeline.watermark(watermark))
+            files.append(open_files())
+        return files, fired
+
+    gc.disable()
+    try:
+        files_in_memory, fired_in_memory = run()
+        monkeypatch.setattr(heap, "HeapArrays", lambda: always)
+        monkeypatch.setattr(HeapTables, "is_incremental", True)
+        files, fired = run()
+    finally:
+        gc.enable()
+    assert fired == fired_in_memory
+    assert len(set(files_in_memory)) == 1
+    before, full, *left = files
+    assert full > before + 3 * 10
+    assert [(n - before) * 3 for n in left] == [(full - before) * n for n in (2, 1, 0)]
 
 
 FULL = """
