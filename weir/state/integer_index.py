@@ -75,11 +75,11 @@ class IntegerIndex:
     def find(self, key: int) -> int | None:
         """The number of a key; None: it is not in the index."""
         keys = np.array([key], np.int64)
-        if self._low is not None and not self._spans(keys):
+        if self.is_direct and not self._spans(keys):
             return None
         at = self.homes(keys)
         numbers = self._places.take(at)
-        if self._low is None:
+        if not self.is_direct:
             self._probe(keys, at, numbers)
         return None if numbers[0] == _EMPTY else int(numbers[0])
 
