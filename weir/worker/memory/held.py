@@ -10,6 +10,8 @@ Source: Linux, ``proc(5)``, ``/proc/pid/status``.
 
 from pathlib import Path
 
+_FIGURES = {"VmRSS:", "RssAnon:", "RssShmem:", "RssFile:"}
+
 
 class HeldMemory:
     """The memory of this process, asked for again and again."""
@@ -25,7 +27,9 @@ class HeldMemory:
 
 
 def _figures() -> tuple[int, int]:
-    """The bytes that are anonymous or shared, and those of files."""
+    """The bytes that are anonymous or shared, and those of files; before Linux 4.5 all together."""
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
-    known = {line[0]: int(line[1]) << 10 for line in lines if line[0].startswith("Rss")}
+    known = {line[0]: int(line[1]) << 10 for line in lines if line[0] in _FIGURES}
+    if "RssAnon:" not in known:
+        return known["VmRSS:"], 0
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
