@@ -75,6 +75,7 @@ class StandInWorker:
         cpu_pressure_ns: Callable[[], int],
         copies: LocalCopies | None,
         sampled_calls: Callable[[], Any],
+        threads_beside: Callable[[], Any],
         aside: Callable[[Callable[[], None]], None],
     ) -> None:
         self.finished = False
