@@ -9,18 +9,20 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dj_database_url
 from django.conf import settings
 from django.db import connections
-from django.db.backends.postgresql.operations import DatabaseOperations
 from kombu import pools
 
 from controlplane.celery import app
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
 from tests.migrated import begin_migrated
+
+if TYPE_CHECKING:  # It needs all models to be loaded.
+    from django.db.backends.postgresql.operations import DatabaseOperations
 
 KEPT_TABLES = ("django_content_type", "auth_permission")  # The same in every test.
 
@@ -80,7 +82,7 @@ def use_database(url: str, *, is_template: bool = False) -> None:
 
 
 def sql_deletes(
-    operations: DatabaseOperations, style: Any, tables: Iterable[str], **options: bool
+    operations: "DatabaseOperations", style: Any, tables: Iterable[str], **options: bool
 ) -> list[str]:
     """The statements that empty tables after a test of real transactions: DELETE, not TRUNCATE.
 
