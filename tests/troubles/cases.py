@@ -270,7 +270,7 @@ TROUBLES = (
         switched("both"),
     ),
     Trouble("all records have one key", "the skew", r"^work-\d .*records", switched("skewed")),
-    Trouble("a call sleeps", "the call", r"^work-1 was stuck in process_element", once("sleep")),
+    Trouble("a call sleeps", "the call", r"^work-1 was stuck in look_up_rates", once("sleep")),
     Trouble(
         "a call waits for a socket",
         "the call",
@@ -284,7 +284,7 @@ TROUBLES = (
         r"^work-1 was stuck in (a call into C|hold_the_interpreter)",
         once("lock"),
     ),
-    Trouble("a call hangs", "the call", r"work-1 was stuck in process_element", hung),
+    Trouble("a call hangs", "the call", r"work-1 was stuck in await_lock", hung),
     Trouble(
         "the checkpoint storage is slow",
         "the storage",
