@@ -34,7 +34,6 @@ P95_MAX_MS = 500.0
 POLL_MS = 1_000.0  # What a page that asked every second would take at worst.
 PAUSE_S = (0.02, 0.7)  # Between acknowledgements.
 SHOWN_TIMEOUT_S = 20.0
-CHROMIUM = "/usr/bin/chromium"  # Debian's.
 PARALLELISMS = (20, 111)  # Of 9 operators: 180 and 1,000 subtasks.
 
 # Notes, for every count of acknowledgements that the page shows, when its frame had been put out.
@@ -74,9 +73,11 @@ async def chromium() -> AsyncIterator["Browser"]:
     """A headless Chromium."""
     from playwright.async_api import async_playwright
 
+    from tests.browser.browser import executable
+
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=executable(), args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         try:
             yield browser

@@ -11,12 +11,15 @@ import django
 
 from controlplane.embedded.stack import Stack
 
+# One account has all the browsers of a benchmark.
+ENVIRONMENT = {"WEIR_LOG_LEVEL": "WARNING", "WEIR_STREAMS_PER_USER_MAX": "200"}
+
 
 @contextmanager
 def web_stack() -> Iterator[Stack]:
     """The web process and its servers, and Django in this process on the same database."""
     home = Path(tempfile.mkdtemp(prefix="weir-bench-"))
-    stack = Stack(home, auto_restart=False, environment={"WEIR_LOG_LEVEL": "WARNING"})
+    stack = Stack(home, auto_restart=False, environment=ENVIRONMENT)
     before = dict(os.environ)
     try:
         stack.start({"postgres", "redis", "web"})
