@@ -5,18 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from django.db.models import (
-    Aggregate,
-    F,
-    Func,
-    JSONField,
-    Max,
-    Q,
-    QuerySet,
-    Subquery,
-    Sum,
-    TextField,
-)
+from django.db import connection
+from django.db.models import F, Func, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
 from checkpoints.models import COMPLETED_ONCE, Checkpoint, GateAlignment, SubtaskAck
@@ -182,50 +172,36 @@ def _operators(job_id: str) -> list[Operator]:
     ]
 
 
-class _ByOperator(Aggregate):
-    """One object of all rows' values by their operators."""
-
-    function = "JSONB_OBJECT_AGG"
-    output_field = JSONField()
+# The database adds up: of a large job there are several times as many rows. In the order of
+# ``Ack``'s fields; an unaligned snapshot is written while barriers are still to come.
+_ACKS = """
+    SELECT chain, "index",
+        max(start_delay_ms) FILTER (WHERE operator = chain),
+        max(alignment_ms) FILTER (WHERE operator = chain),
+        max(sync_ms) FILTER (WHERE operator = chain),
+        greatest(0.0, max(async_ms) FILTER (WHERE operator = chain)
+            - coalesce(max(alignment_ms) FILTER (WHERE operator = chain AND unaligned), 0.0)),
+        sum(state_bytes)::bigint,
+        sum(written_bytes)::bigint,
+        max(records) FILTER (WHERE operator = chain),
+        max(acknowledged_at) FILTER (WHERE operator = chain),
+        json_object_agg(operator, writing_ms) FILTER (WHERE writing_ms IS NOT NULL)
+    FROM checkpoints_subtaskack
+    WHERE checkpoint_id = %s
+    GROUP BY chain, "index"
+    ORDER BY chain, "index"
+"""
 
 
 def _acks(checkpoint: Checkpoint) -> dict[Key, Ack]:
     """Acknowledgements by chain subtask: times are the head's, bytes those of all operators."""
-    is_head = Q(operator=F("chain"))
-    # The database adds up: of a large job there are several times as many rows.
-    rows = (
-        SubtaskAck.objects.filter(checkpoint=checkpoint)
-        .values("chain", "index")
-        .annotate(
-            start=Max("start_delay_ms", filter=is_head),
-            aligned=Max("alignment_ms", filter=is_head),
-            sync=Max("sync_ms", filter=is_head),
-            rest=Max("async_ms", filter=is_head),
-            overlapping=Max("alignment_ms", filter=is_head & Q(unaligned=True), default=0.0),
-            state=Sum("state_bytes"),
-            written=Sum("written_bytes"),
-            taken=Max("records", filter=is_head),
-            at=Max("acknowledged_at", filter=is_head),
-            writing=_ByOperator(F("operator"), F("writing_ms"), filter=Q(writing_ms__isnull=False)),
-        )
-        .order_by("chain", "index")
-    )
-    return {
-        (row["chain"], row["index"]): Ack(
-            start_delay_ms=row["start"],
-            alignment_ms=row["aligned"],
-            sync_ms=row["sync"],
-            # An unaligned snapshot is written while barriers are still to come.
-            async_ms=max(0.0, row["rest"] - row["overlapping"]),
-            state_bytes=row["state"],
-            written_bytes=row["written"],
-            records=row["taken"],
-            acknowledged_at_ms=clock.to_ms(row["at"]),
-            writing_ms=row["writing"] or {},
-        )
-        for row in rows
-        if row["at"] is not None
-    }
+    with connection.cursor() as cursor:
+        cursor.execute(_ACKS, [checkpoint.pk])
+        return {
+            (chain, index): Ack(*(*figures, clock.to_ms(at), writing or {}))
+            for chain, index, *figures, at, writing in cursor.fetchall()
+            if at is not None
+        }
 
 
 def _evidence(

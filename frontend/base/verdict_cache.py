@@ -18,6 +18,7 @@ Json = dict[str, Any]
 
 KEPT_MAX = 256
 JUDGED_AT_ONCE = 2  # Verdicts for a diagnosis, in one update of a page.
+JUDGING_S = 0.03  # No second one is begun later: of large jobs each takes long.
 TOLD_MAX = 8_192  # The last ten of 800 jobs.
 REST_SHARE = 10  # A verdict is valid for this many times as long as it took to compute.
 
@@ -94,11 +95,11 @@ def _diagnosed(checkpoint: Checkpoint) -> tuple[Json | None, bool]:
         job=checkpoint.job_id, number__lte=checkpoint.number, settled_at__isnull=False
     )
     told: list[diagnosis.Told] = []
-    judged = 0
+    judged, ends_s = 0, time.monotonic() + JUDGING_S
     for row in rows.order_by("-number")[: diagnosis.LAST]:
         known = _known(row)
         if known is None:
-            if judged == JUDGED_AT_ONCE:
+            if judged == JUDGED_AT_ONCE or (judged and time.monotonic() > ends_s):
                 return None, False
             judged += 1
             known = diagnosis.Told.by(_judged(row))

@@ -420,6 +420,7 @@ def test_the_diagnosis_of_the_last_checkpoints_stays_while_the_newest_one_change
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each settled one is judged once, and the page of a checkpoint shows its own verdict alone."""
+    monkeypatch.setattr(verdict_cache, "JUDGING_S", float("inf"))
     job = flights.running()
     rows = [
         factories.checkpoint(job, number, status=CheckpointStatus.FAILED, cause="slot 0 was lost")
@@ -442,6 +443,11 @@ def test_the_diagnosis_of_the_last_checkpoints_stays_while_the_newest_one_change
     older = [factories.checkpoint(job, number) for number in range(-9, 1)]
     assert [verdict_cache.cached_verdict(older[-1])["diagnosis"] is None for _ in range(7)] == [
         *[True] * 4, *[False] * 3,
+    ]  # fmt: skip
+    verdict_cache.forget()
+    monkeypatch.setattr(verdict_cache, "JUDGING_S", 0.0)  # Each takes longer: one at a time.
+    assert [verdict_cache.cached_verdict(older[-1])["diagnosis"] is None for _ in range(11)] == [
+        *[True] * 8, *[False] * 3,
     ]  # fmt: skip
 
 
