@@ -50,11 +50,14 @@ def cached_verdict(checkpoint: Checkpoint, *, is_diagnosed: bool = True) -> Json
             _kept.move_to_end(key)
             return kept.verdict
     begun_s = time.monotonic()
-    made = verdict_json(checkpoint) | {"diagnosis": None}
     is_final = checkpoint.settled_at is not None
     if is_diagnosed:
-        made["diagnosis"], is_whole = _diagnosed(checkpoint)
+        own = cached_verdict(checkpoint, is_diagnosed=False)
+        diagnosed, is_whole = _diagnosed(checkpoint)
+        made = own | {"diagnosis": diagnosed}
         is_final = is_final and is_whole
+    else:
+        made = verdict_json(checkpoint) | {"diagnosis": None}
     now_s = time.monotonic()
     due_s = float("inf") if is_final else now_s + REST_SHARE * (now_s - begun_s)
     with _lock:
