@@ -172,6 +172,21 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
+def fork_with(
+    server: ForkServer | None,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    title: str,
+    stdout: int,
+    stderr: int,
+) -> Fork | None:
+    """A fork of a server whose environment is this one; None: there is none, or it cannot be."""
+    if server is None or server.environment != environment:
+        return None
+    return server.start(command, title=title, stdout=stdout, stderr=stderr)
+
+
 def _forked(answers: socket.socket) -> Fork | None:
     """The fork that was requested; None where there will be none."""
     pid, pidfds, _, _ = socket.recv_fds(answers, 16, 1)

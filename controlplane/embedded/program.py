@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from controlplane.embedded.fork_server import ForkServer
+from controlplane.embedded.fork_server import ForkServer, fork_with
 from controlplane.embedded.process import ChildProcess, ProcessOptions, ServiceProcess, is_alive
 from controlplane.embedded.server import write_private
 
@@ -72,9 +72,8 @@ class Program(ServiceProcess):
         return self._is_ready()
 
     def _popen(self, command: Sequence[str], log: int) -> ChildProcess:
-        server, fork = self._fork_server(), None
-        if server is not None and server.environment == self._environment():
-            fork = server.start(command, title=f"weir:{self.name}", stdout=log, stderr=log)
+        server, environment, title = self._fork_server(), self._environment(), f"weir:{self.name}"
+        fork = fork_with(server, command, environment, title=title, stdout=log, stderr=log)
         return fork or super()._popen(command, log)
 
     def _popen_options(self) -> ProcessOptions:

@@ -36,7 +36,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from controlplane.embedded.drivers import driver_processes, end_drivers
-from controlplane.embedded.fork_server import ForkServer
+from controlplane.embedded.fork_server import ForkServer, fork_with
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.process import (
     ChildProcess,
@@ -240,9 +240,8 @@ class Stack:
 
     def _start_once(self, arguments: Sequence[str], output: int, log: int) -> ChildProcess:
         command, environment = [sys.executable, "-m", "django", *arguments], self.environment
-        server, fork = self._fork_server, None
-        if server is not None and server.environment == environment:
-            fork = server.start(command, title=arguments[0], stdout=output, stderr=log)
+        server, title = self._fork_server, arguments[0]
+        fork = fork_with(server, command, environment, title=title, stdout=output, stderr=log)
         return fork or subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
