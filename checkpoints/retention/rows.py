@@ -16,7 +16,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Exists, Min, OuterRef, Q, QuerySet, Subquery
 
-from checkpoints.models import UNSETTLED, Checkpoint, GateAlignment, SubtaskAck
+from checkpoints.models import UNSETTLED, Checkpoint, GateAlignment, Savepoint, SubtaskAck
 from checkpoints.retention import references, totals
 from controlplane.base.ticks import Budget
 from jobs.models import Job
@@ -32,7 +32,9 @@ JOBS_MAX = 100  # Jobs that one look finds by their number of rows.
 FILES_GONE = Q(status=CheckpointStatus.DISCARDED.value) | (
     Q(status__in=UNCOMPLETED) & (Q(location="") | Q(discarded_at__isnull=False))
 )
-REMOVABLE = FILES_GONE & Q(discard_due_at__isnull=True, savepoint__isnull=True)
+# An anti-join: of the rows that an outer join leaves empty PostgreSQL expects one, and sorts them.
+_IS_SAVEPOINT = Exists(Savepoint.objects.filter(checkpoint=OuterRef("pk")))
+REMOVABLE = FILES_GONE & Q(discard_due_at__isnull=True) & ~Q(_IS_SAVEPOINT)
 
 
 def remove(older: datetime | None, most: int | None, budget: Budget) -> int:

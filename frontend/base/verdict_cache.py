@@ -18,7 +18,8 @@ Json = dict[str, Any]
 
 KEPT_MAX = 256
 JUDGED_AT_ONCE = 2  # Verdicts for a diagnosis, in one update of a page.
-JUDGING_S = 0.03  # No second one is begun later: of large jobs each takes long.
+# No second one is begun later, and none at all where a page opens: of large jobs each takes long.
+JUDGING_S = 0.03
 TOLD_MAX = 8_192  # The last ten of 800 jobs.
 REST_SHARE = 10  # A verdict is valid for this many times as long as it took to compute.
 
@@ -27,6 +28,7 @@ REST_SHARE = 10  # A verdict is valid for this many times as long as it took to 
 class _Kept:
     verdict: Json
     state: tuple[Any, ...]
+    took_s: float
     due_s: float  # Monotonic; infinite once it has settled.
 
 
@@ -37,35 +39,43 @@ _told: OrderedDict[int, tuple[tuple[Any, ...], diagnosis.Told]] = OrderedDict()
 _lock = Lock()
 
 
-def cached_verdict(checkpoint: Checkpoint, *, is_diagnosed: bool = True) -> Json:
+def cached_verdict(
+    checkpoint: Checkpoint, *, is_diagnosed: bool = True, is_opening: bool = False
+) -> Json:
     """The verdict on a checkpoint, from the cache while it is valid.
 
     Args:
         is_diagnosed: Whether the diagnosis of the last checkpoints comes with it.
+        is_opening: Whether a page waits for it, whose updates will bring the rest of a diagnosis.
     """
+    return _cached(checkpoint, is_diagnosed, is_opening).verdict
+
+
+def _cached(checkpoint: Checkpoint, is_diagnosed: bool, is_opening: bool = False) -> _Kept:
     key, state = (checkpoint.pk, is_diagnosed), _state_of(checkpoint)
     with _lock:
         kept = _kept.get(key)
         if kept is not None and kept.state == state and time.monotonic() < kept.due_s:
             _kept.move_to_end(key)
-            return kept.verdict
+            return kept
     begun_s = time.monotonic()
     is_final = checkpoint.settled_at is not None
     if is_diagnosed:
-        own = cached_verdict(checkpoint, is_diagnosed=False)
-        diagnosed, is_whole = _diagnosed(checkpoint)
-        made = own | {"diagnosis": diagnosed}
+        own = _cached(checkpoint, is_diagnosed=False)
+        diagnosed, is_whole = _diagnosed(checkpoint, own.took_s if is_opening else 0.0)
+        made = own.verdict | {"diagnosis": diagnosed}
         is_final = is_final and is_whole
     else:
         made = verdict_json(checkpoint) | {"diagnosis": None}
     now_s = time.monotonic()
-    due_s = float("inf") if is_final else now_s + REST_SHARE * (now_s - begun_s)
+    took_s = now_s - begun_s
+    kept = _Kept(made, state, took_s, float("inf") if is_final else now_s + REST_SHARE * took_s)
     with _lock:
-        _kept[key] = _Kept(made, state, due_s)
+        _kept[key] = kept
         _kept.move_to_end(key)
         while len(_kept) > KEPT_MAX:
             _kept.popitem(last=False)
-    return made
+    return kept
 
 
 def verdict_json(checkpoint: Checkpoint) -> Json:
@@ -85,11 +95,14 @@ def _judged(checkpoint: Checkpoint) -> queries.Verdict:
     return judged
 
 
-def _diagnosed(checkpoint: Checkpoint) -> tuple[Json | None, bool]:
+def _diagnosed(checkpoint: Checkpoint, expected_s: float) -> tuple[Json | None, bool]:
     """The diagnosis of the last settled checkpoints up to this one; None: they are too few.
 
     One query, and those of a few verdicts that are not known yet: of a job that is looked at one,
     as a rule. When the page is opened more are left out at first, and judged with its updates.
+
+    Args:
+        expected_s: The time that each verdict will take; 0: one is judged however long it takes.
 
     Returns:
         The diagnosis, and whether no checkpoint was left out.
@@ -102,7 +115,8 @@ def _diagnosed(checkpoint: Checkpoint) -> tuple[Json | None, bool]:
     for row in rows.order_by("-number")[: diagnosis.LAST]:
         known = _known(row)
         if known is None:
-            if judged == JUDGED_AT_ONCE or (judged and time.monotonic() > ends_s):
+            is_late = time.monotonic() + expected_s > ends_s
+            if judged == JUDGED_AT_ONCE or (is_late and (judged or expected_s)):
                 return None, False
             judged += 1
             known = diagnosis.Told.by(_judged(row))

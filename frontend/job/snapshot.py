@@ -68,12 +68,15 @@ def snapshot(job_id: str) -> Json | None:
     return None if pair is None else pair[0]
 
 
-def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
+def with_graph(job_id: str, *, is_opening: bool = False) -> tuple[Json, picture.Graph] | None:
     """The snapshot and the operator graph whose state is in it; None where there is no such job.
 
     Eleven queries for a job of any size, one more for an unaligned checkpoint, and those of a
     verdict that is not cached. While nothing happens, only ``now`` and the texts of ages change;
     ``changes`` leaves those out.
+
+    Args:
+        is_opening: Whether a page waits for it, not an update of one (``verdict_cache``).
     """
     job = queries.job_with_now(job_id)
     if job is None:
@@ -105,7 +108,7 @@ def with_graph(job_id: str) -> tuple[Json, picture.Graph] | None:
     ended = _ended(job, operations)
     # A planned end is no reason for a verdict, even if the last checkpoint failed.
     judged = None if ended else _judged(shown, settled, now)
-    verdict = verdict_cache.cached_verdict(judged) if judged else None
+    verdict = verdict_cache.cached_verdict(judged, is_opening=is_opening) if judged else None
     operators = picture.build_graph(queries.operators(job_id), queries.edges(job_id))
     value = {
         "now": iso(now),

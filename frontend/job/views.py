@@ -57,7 +57,7 @@ Act = Callable[[User, str, str], Operation]
 @page_for(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: its live state, its checkpoints, and its operations."""
-    job, pair = pages.job_or_404(job_id), snapshot.with_graph(job_id)
+    job, pair = pages.job_or_404(job_id), snapshot.with_graph(job_id, is_opening=True)
     if pair is None:  # Deleted in between.
         raise Http404(f"There is no job {job_id!r}.")
     shown, operators = pair

@@ -451,6 +451,27 @@ def test_the_diagnosis_of_the_last_checkpoints_stays_while_the_newest_one_change
     ]  # fmt: skip
 
 
+def test_a_page_that_opens_leaves_long_verdicts_of_the_diagnosis_to_its_updates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = flights.running()
+    newest = [factories.checkpoint(job, number) for number in range(1, 5)][-1]
+    monkeypatch.setattr(verdict_cache, "REST_SHARE", 0)
+    monkeypatch.setattr(verdict_cache, "JUDGING_S", 1e-9)  # Each takes longer.
+
+    def opened() -> bool:
+        return verdict_cache.cached_verdict(newest, is_opening=True)["diagnosis"] is not None
+
+    assert [opened() for _ in range(6)] == [False] * 6
+    updates = [verdict_cache.cached_verdict(newest)["diagnosis"] for _ in range(4)]
+    assert updates[0] is None
+    assert updates[-1] is not None
+    assert opened()
+    verdict_cache.forget()
+    monkeypatch.setattr(verdict_cache, "JUDGING_S", 600.0)  # Quick ones are judged at once.
+    assert [opened() for _ in range(2)] == [False, True]
+
+
 def test_the_channel_that_is_waited_for_is_marked_while_it_lasts() -> None:
     job = flights.running()
     savepoints.request_checkpoint(None, job.pk)
