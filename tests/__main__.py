@@ -224,7 +224,7 @@ def main(options: list[str]) -> int:
         try:
             environment[migrated.DIRECTORY] = str(scratch / "migrated")
             if not is_fast:
-                environment["SPARK_SUBMIT_OPTS"] = jvm.archived(environment)
+                environment[jvm.SUBMIT_OPTIONS] = jvm.archived(environment)
             run.start()
             print("The lanes run side by side; each is reported when it ends.", flush=True)
             return int(not run.wait())

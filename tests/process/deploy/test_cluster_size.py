@@ -15,6 +15,7 @@ from pytest_django import Settings
 from controlplane.embedded.server import free_port
 from jobs import cluster_size
 from jobs.models import Job
+from tests import jvm
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -32,7 +33,12 @@ def spark_process(directory: Path, name: str, *options: str) -> Iterator[Path]:
         process = subprocess.Popen(
             [spark / "bin" / "spark-class", *options],
             cwd=directory,
-            env={**os.environ, "SPARK_HOME": str(spark), "PYSPARK_PYTHON": sys.executable},
+            env={
+                **os.environ,
+                "SPARK_HOME": str(spark),
+                "PYSPARK_PYTHON": sys.executable,
+                "JDK_JAVA_OPTIONS": jvm.for_all(),
+            },
             stdout=output,
             stderr=subprocess.STDOUT,
         )
