@@ -41,11 +41,12 @@ from weir.ids import ChannelId, CheckpointId, JobId, SubtaskId
 from weir.jobmaster.job_master import JobMaster
 from weir.local.cluster import InProcessCluster, InProcessWorker
 from weir.local.event_queue import EventQueue, Latencies
-from weir.protocol.deployment import Delivered, WorkerReport
+from weir.protocol.deployment import Delivered, Deploy, WorkerCommand, WorkerReport
 from weir.protocol.elements import CheckpointKind, Element, Records
 from weir.protocol.events import CheckpointSettled, JobChanged, JobEvent
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
-from weir.protocol.messages import Report, SubtaskChanged
+from weir.protocol.messages import Report, SubtaskChanged, SubtaskCommand
+from weir.protocol.restore import CHANGES
 from weir.state import chains
 from weir.storage.catalog import RestoreRequest
 from weir.worker.versions import installed_versions
@@ -74,6 +75,7 @@ class Variation:
     encoded: bool = False
     seed: int | None = None  # Of delays; None: nothing takes time.
     checkpointing: bool = False
+    interval_ms: int = INTERVAL_MS
     lazy_snapshots: bool = False  # Writing takes long, and the loop goes on meanwhile.
     kills: tuple[float, ...] = ()
     stop: float | None = None
@@ -242,6 +244,15 @@ class ProgramCluster(InProcessCluster):
         self.encoded = encoded
         self.delivered_up_to = delivered_up_to  # The checkpoint that an earlier driver ended with.
         self.encoded_records = 0
+        self.restored_changes: Counter[str] = Counter()  # Pieces of state, by their kind.
+
+    def to_worker(self, slot_index: int, command: SubtaskCommand | WorkerCommand) -> None:
+        """Send a command to a worker; what it restores of changes is counted."""
+        if isinstance(command, Deploy):
+            pieces = [piece.handle for one in command.restores for piece in one.handles]
+            changes = [handle for handle in pieces if handle.mode == CHANGES]
+            self.restored_changes.update(handle.name.partition(".")[0] for handle in changes)
+        super().to_worker(slot_index, command)
 
     @property
     def graph(self) -> JobGraph:
@@ -356,6 +367,8 @@ class _Run:
         while cluster.processes and events.run_next():
             pass  # The workers stop, and their operators are closed.
         outcome.fired["encoded"] += cluster.encoded_records > 0
+        for kind in cluster.restored_changes:
+            outcome.fired[f"changes of a {kind} restored"] += 1
 
     def _disturb(self, cluster: ProgramCluster, master: JobMaster) -> None:
         if master.status is not JobStatus.RUNNING:
@@ -408,7 +421,7 @@ def _config(variation: Variation, parallelism: int) -> JobConfig:
         parallelism=parallelism,
         max_parallelism=MAX_PARALLELISM,
         checkpoints=CheckpointConfig(
-            interval_ms=INTERVAL_MS if checkpointing else None,
+            interval_ms=variation.interval_ms if checkpointing else None,
             storage=STORAGE,
             inline_max_bytes=20_000 if (variation.seed or 0) % 2 else 1,
             tolerable_failures=1_000,

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.programs.check import Wrong, check, meaning_of
-from tests.programs.generate import all_but, programs, variations
+from tests.programs.generate import STATES, TABLES, all_but, programs, variations
+from tests.programs.generate.sources import ROWS_MAX
 from tests.programs.model import Program
 from tests.programs.run import Variation
 from tests.programs.source_text import body_of
@@ -30,12 +31,16 @@ from weir.operators.sources import parquet_source
 from weir.operators.watermark_output import WatermarkOutput
 from weir.operators.windows.window_operator import WindowOperator
 from weir.protocol.elements import Element, Records, Watermark
+from weir.protocol.restore import CHANGES
+from weir.state import store
+from weir.state.changed_rows import ChangedRows
 from weir.state.keyed import State
 from weir.state.store import Changes
 from weir.state.timers import Timer
 from weir.worker import gates
 
 PROGRAMS_MAX = 300
+INCREMENTS = ("kill between increments",)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -47,6 +52,7 @@ def caught(
     *,
     kinds: Sequence[str] = ("calm", "slow"),
     rows_min: int = 1,
+    stages_max: int = 5,
     first: int = 1,
 ) -> None:
     """Draw programs until one notices.
@@ -64,7 +70,7 @@ def caught(
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(programs(avoid, rows_min=rows_min), variations(kinds))
+    @given(programs(avoid, stages_max=stages_max, rows_min=rows_min), variations(kinds))
     def draw(program: Program, variation: Variation) -> None:
         nonlocal drawn
         drawn += 1
@@ -218,6 +224,27 @@ def _fire_after_the_slice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gates, "_parts", parts)
 
 
+def _leave_changes_unread(patch: pytest.MonkeyPatch) -> None:
+    """A restore reads what was written whole alone."""
+    production = store.parts_to_read
+
+    def whole(*arguments: Any) -> list[Any]:
+        return [part for part in production(*arguments) if part[0].handle.mode != CHANGES]
+
+    patch.setattr(store, "parts_to_read", whole)
+
+
+def _read_the_newest_first(patch: pytest.MonkeyPatch) -> None:
+    """A restore lets an older value follow a newer one."""
+    production = store.parts_to_read
+    patch.setattr(store, "parts_to_read", lambda *arguments: production(*arguments)[::-1])
+
+
+def _leave_rows_unmarked(patch: pytest.MonkeyPatch) -> None:
+    """A row of a table that is there already does not count as changed."""
+    patch.setattr(ChangedRows, "mark", lambda rows, slots: None)
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -231,6 +258,7 @@ class Bug:
     plant: Plant
     kinds: tuple[str, ...] = ("calm", "slow")
     rows_min: int = 1
+    stages_max: int = 5
     first: int = 1
 
 
@@ -355,10 +383,50 @@ BUGS = (
         only("collection tolerant"),
         plant=_emit_for_bad_records,
     ),
+    Bug(
+        "changes of a table are not read",
+        TABLES,
+        kinds=INCREMENTS,
+        rows_min=ROWS_MAX,
+        stages_max=2,
+        plant=_leave_changes_unread,
+    ),
+    Bug(
+        "changes of a table are read before the whole",
+        TABLES,
+        kinds=INCREMENTS,
+        rows_min=ROWS_MAX,
+        stages_max=2,
+        plant=_read_the_newest_first,
+    ),
+    Bug(
+        "rows of a table are not marked as changed",
+        TABLES,
+        kinds=INCREMENTS,
+        rows_min=ROWS_MAX,
+        stages_max=2,
+        plant=_leave_rows_unmarked,
+    ),
+    Bug(
+        "changes of a state are not read",
+        STATES,
+        kinds=INCREMENTS,
+        rows_min=ROWS_MAX,
+        stages_max=2,
+        plant=_leave_changes_unread,
+    ),
 )
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
 def test_a_bug_is_caught(bug: Bug, monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     bug.plant(monkeypatch)
-    caught(bug.name, show, bug.avoid, kinds=bug.kinds, rows_min=bug.rows_min, first=bug.first)
+    caught(
+        bug.name,
+        show,
+        bug.avoid,
+        kinds=bug.kinds,
+        rows_min=bug.rows_min,
+        stages_max=bug.stages_max,
+        first=bug.first,
+    )

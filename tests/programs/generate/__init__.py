@@ -5,6 +5,6 @@ it stands behind (``model``). ``avoid`` leaves idioms out, by tag.
 """
 
 from tests.programs.generate.run_variations import variations
-from tests.programs.generate.whole_programs import all_but, programs
+from tests.programs.generate.whole_programs import STATES, TABLES, all_but, programs
 
-__all__ = ["programs", "variations", "all_but"]
+__all__ = ["programs", "variations", "all_but", "STATES", "TABLES"]

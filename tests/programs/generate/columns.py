@@ -95,7 +95,8 @@ def columns(growing: Growing, stream: Stream) -> None:
     if stream.value == "int":
         specs += ', total=("v", "sum"), mean=("v", "mean")'
     text = f'{stream.name}.key_by("k")'
-    if stream.time is Time.EXACT or (stream.time is not Time.NONE and stream.late_free):
+    suits_windows = stream.time is Time.EXACT or (stream.time is not Time.NONE and stream.late_free)
+    if suits_windows and not growing.avoids("window-columns"):
         text += ".window(TumblingEventTimeWindows.of(1_000))"
         is_late = not stream.late_free
         late = growing.next_number() if is_late and growing.flip() else None

@@ -55,6 +55,11 @@ def all_but(*wanted: str) -> frozenset[str]:
     return frozenset(SOURCES.keys() | STAGES.keys()) - frozenset(wanted)
 
 
+# Programs whose checkpoints hold changes of columnar tables, and of other keyed state.
+TABLES = all_but("vectorised", "generator", "columns") | {"window-columns"}
+STATES = all_but("collection", "vectorised", "accumulate", "running", "reduce")
+
+
 @st.composite
 def programs(
     draw: Callable[[Any], Any],
