@@ -34,6 +34,7 @@ from weir.protocol.elements import Element, Records, Watermark
 from weir.protocol.restore import CHANGES
 from weir.state import store
 from weir.state.changed_rows import ChangedRows
+from weir.state.columns import FrozenColumn
 from weir.state.keyed import State
 from weir.state.store import Changes
 from weir.state.timers import Timer
@@ -245,6 +246,11 @@ def _leave_rows_unmarked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ChangedRows, "mark", lambda rows, slots: None)
 
 
+def _write_into_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot that is written later has values from behind its barrier."""
+    patch.setattr(FrozenColumn, "save_before_write", lambda view, slots: None)
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -406,6 +412,14 @@ BUGS = (
         rows_min=ROWS_MAX,
         stages_max=2,
         plant=_leave_rows_unmarked,
+    ),
+    Bug(
+        "columns are torn by a snapshot that is written later",
+        TABLES,
+        kinds=("lazy increments",),
+        rows_min=ROWS_MAX,
+        stages_max=2,
+        plant=_write_into_snapshots,
     ),
     Bug(
         "changes of a state are not read",

@@ -35,10 +35,11 @@ def variations(
             common["kills"] = tuple(draw(st.lists(_between(0.0, 1.2), min_size=1, max_size=2)))
         case "late kill":  # Behind a checkpoint whose writing took long.
             common |= {"kills": (draw(_between(0.6, 1.2)),), "lazy_snapshots": True, "rows_max": 1}
-        case "kill between increments":  # Of which there are few until the source has ended.
+        case "kill between increments" | "lazy increments":
+            # There are few increments until the source has ended.
             common |= {
                 "rows_max": 1,
-                "lazy_snapshots": False,
+                "lazy_snapshots": kind == "lazy increments",
                 "seed": 4 * draw(st.integers(0, 24)) + 2,  # ``Variation.increments``
                 "interval_ms": 10,
                 "kills": (draw(_between(0.7, 2.5)),),
