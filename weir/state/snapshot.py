@@ -66,6 +66,7 @@ _HEAD_OFFSET = 8  # The magic of an Arrow file, before its schema.
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
 Groups: TypeAlias = npt.NDArray[np.uint16]
+_Rows: TypeAlias = slice | Slots  # Of a table: as they lie, or by their numbers.
 
 
 class KeyedPart:
@@ -466,34 +467,38 @@ def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
     of_objects = not isinstance(keys, np.ndarray)
     piece_rows = PIECE_OBJECTS if of_objects else frozen.rows
 
-    def slots(start: int, end: int) -> list[SlotKey]:
-        piece: list[SlotKey] = [None] if start == 0 else []
-        piece += keys[max(start - 1, 0) : end - 1]
+    def slots(rows: _Rows) -> list[SlotKey]:
+        if not isinstance(rows, slice):
+            return [keys[row - 1] if row else None for row in rows.tolist()]
+        piece: list[SlotKey] = [None] if rows.start == 0 else []
+        piece += keys[max(rows.start - 1, 0) : rows.stop - 1]
         return piece
 
-    def slots_at(some: Slots) -> list[SlotKey]:
-        return [keys[row - 1] if row else None for row in some.tolist()]
-
-    def stored_keys(start: int, end: int) -> pa.Array:
+    def stored_keys(rows: _Rows) -> pa.Array:
         if of_objects:
-            return store_keys(slots(start, end), key_kind)
-        if start == 0:
-            return pa.concat_arrays([pa.nulls(1, pa.int64()), pa.array(keys[: end - 1])])
-        return pa.array(keys[start - 1 : end - 1])
+            return store_keys(slots(rows), key_kind)
+        if not isinstance(rows, slice):
+            return pa.array(keys[np.maximum(rows, 1) - 1], mask=rows == 0)
+        if rows.start == 0:
+            return pa.concat_arrays([pa.nulls(1, pa.int64()), pa.array(keys[: rows.stop - 1])])
+        return pa.array(keys[rows.start - 1 : rows.stop - 1])
 
-    def stored_keys_at(some: Slots) -> pa.Array:
-        if of_objects:
-            return store_keys(slots_at(some), key_kind)
-        return pa.array(keys[np.maximum(some, 1) - 1], mask=some == 0)
+    def pieces() -> Iterator[tuple[_Rows, list[npt.NDArray[Any]]]]:
+        if of_changes:
+            for changed, values in frozen.changes():
+                for span in _spans(0, len(changed), piece_rows):
+                    yield changed[span], [column[span] for column in values]
+            return
+        for chunk, chunk_end, values in frozen.chunks():
+            for span in _spans(max(chunk, first), chunk_end, piece_rows):
+                own = slice(span.start - chunk, span.stop - chunk)
+                yield span, [column[own] for column in values]
 
     key_kind: pa.DataType | None = pa.int64()
     if of_objects:
         # Columns are read once only, so the type must be right the first time.
-        if of_changes:
-            known = (slots_at(rows) for rows in frozen.changed_rows())
-        else:
-            known = (slots(*span) for span in _spans(first, frozen.rows, piece_rows))
-        key_kind = None if canonical else stored_key_type(known)
+        known = frozen.changed_rows() if of_changes else _spans(first, frozen.rows, piece_rows)
+        key_kind = None if canonical else stored_key_type(slots(rows) for rows in known)
     columns = {name: column.dtype for name, column in frozen.columns.items()}
     about = _About(
         "table",
@@ -509,27 +514,17 @@ def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
     schema = _schema(about, key_kind, kinds)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for chunk, chunk_end, values in frozen.chunks():
-            for start, end in _spans(max(chunk, first), chunk_end, piece_rows):
-                # Slices of the arrays as they lie: no copy.
-                arrays = [pa.array(groups[start:end]), stored_keys(start, end)]
-                arrays += [pa.array(column[start - chunk : end - chunk]) for column in values]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for rows, values in pieces():
+            # Of a slice the arrays are those that are there: no copy.
+            arrays = [pa.array(groups[rows]), stored_keys(rows), *map(pa.array, values)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def changed_batches() -> Iterator[pa.RecordBatch]:
-        for own, values in frozen.changes():
-            for start, end in _spans(0, len(own), piece_rows):
-                piece = own[start:end]
-                arrays = [pa.array(groups[piece]), stored_keys_at(piece)]
-                arrays += [pa.array(column[start:end]) for column in values]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    return Content(schema, changed_batches() if of_changes else batches(), of_objects)
+    return Content(schema, batches(), of_objects)
 
 
-def _spans(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+def _spans(start: int, end: int, size: int) -> Iterator[slice]:
     """``start`` to ``end`` in spans of ``size`` at most."""
-    return ((at, min(at + size, end)) for at in range(start, end, size))
+    return (slice(at, min(at + size, end)) for at in range(start, end, size))
 
 
 def _schema(
