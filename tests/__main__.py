@@ -27,7 +27,7 @@ from types import FrameType
 
 import psutil
 
-from tests import jvm, migrated
+from tests import migrated
 from tests.processes import processes_of
 
 NICENESS = 10
@@ -223,8 +223,6 @@ def main(options: list[str]) -> int:
             signal.signal(signal_number, run.interrupt)
         try:
             environment[migrated.DIRECTORY] = str(scratch / "migrated")
-            if not is_fast:
-                environment[jvm.SUBMIT_OPTIONS] = jvm.archived(environment)
             run.start()
             print("The lanes run side by side; each is reported when it ends.", flush=True)
             return int(not run.wait())

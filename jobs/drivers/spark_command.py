@@ -30,8 +30,8 @@ from jobs.drivers import driver_files
 from jobs.drivers.processes import MARK
 from jobs.models import Driver, Job
 from jobs.submissions import runs_in_cluster
+from weir.jvm_options import jvm_options
 
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1"  # Spark's JVMs move no data: optimising never pays.
 TASK_FAILURES_MAX = 1_000  # Spark restarts a lost slot; the restart strategy decides on the job.
 # Threads, not cores: each slot needs a thread of its own, and the script may want more slots than
 # the machine has cores. Until its graph is known, this suffices for most; idle ones cost nothing.
@@ -202,15 +202,16 @@ def _defaults(job: Job, directory: Path) -> dict[str, str]:
     }
     if _is_local(job):
         log_configuration = _entry_script().with_name("log4j2.properties").as_uri()
+        options = jvm_options()
         conf |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             # A killed JVM leaves its temporary files, which are deleted with the scratch directory.
             "spark.driver.extraJavaOptions": (
-                f"-Dlog4j2.configurationFile={log_configuration} -XX:-UsePerfData {JVM_OPTIONS} "
+                f"-Dlog4j2.configurationFile={log_configuration} -XX:-UsePerfData {options} "
                 f"-Djava.io.tmpdir={driver_files.scratch_of(directory)}"
             ),
-            "spark.executor.extraJavaOptions": JVM_OPTIONS,
+            "spark.executor.extraJavaOptions": options,
             "spark.default.parallelism": str(os.cpu_count() or 1),  # Of cores, not of threads.
         }
     if _LOCAL.fullmatch(job.spark_master):

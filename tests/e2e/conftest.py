@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import jvm
 from tests.e2e.plane import Plane
 from tests.services import reachable_directory
 from tests.spark.harness import SESSION, processes_of, wait_until_gone
@@ -28,8 +27,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SESSION, name)
         patch.setenv("SPARK_LOCAL_DIRS", str(scratch))
-        own = (f"-Djava.io.tmpdir={scratch}", "-XX:-UsePerfData")
-        patch.setenv("JDK_JAVA_OPTIONS", jvm.for_all(*own))
+        options = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData -XX:+UseSerialGC"
+        patch.setenv("JDK_JAVA_OPTIONS", options)
         with reachable_directory() as home:
             plane = Plane.start(home / "home", ENVIRONMENT)
             try:

@@ -13,7 +13,6 @@ import pytest
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
-from tests import jvm
 from tests.spark.harness import (
     SESSION,
     processes_of,
@@ -66,8 +65,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SESSION, name)
         patch.setenv("SPARK_LOCAL_DIRS", scratch)
-        own = (f"-Djava.io.tmpdir={scratch}", "-XX:-UsePerfData")
-        patch.setenv("JDK_JAVA_OPTIONS", jvm.for_all(*own))
+        options = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData -XX:+UseSerialGC"
+        patch.setenv("JDK_JAVA_OPTIONS", options)
         yield name
     for directory in set(WORK.glob("app-*")) - before:
         shutil.rmtree(directory)

@@ -34,6 +34,7 @@ from weir.graph.physical import ExecutionGraph
 from weir.ids import CheckpointId, JobId, SubtaskId
 from weir.jobmaster.collected_output import ComesAgain, Deliveries
 from weir.jobmaster.history import JobHistory
+from weir.jvm_options import jvm_options
 from weir.local.cluster import run_in_process
 from weir.managed.managed_driver import ManagedDriver
 from weir.protocol.events import JobEvent, Notice
@@ -65,9 +66,6 @@ TASK_FAILURES_MAX = 1_000  # A lost slot's task is retried; the restart strategy
 IN_PROCESS = "in-process"
 LOOPBACK = "127.0.0.1"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
-# Spark's JVMs only start Python and pass messages. The optimising compiler takes a third of the CPU
-# time of a short job while they start, which never pays.
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
 
@@ -225,13 +223,14 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
         check_worker_python(os.environ["PYSPARK_PYTHON"])
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         settings |= python_daemon.settings_for(os.environ["PYSPARK_PYTHON"])
+        options = jvm_options()
         settings |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.extraJavaOptions": (
-                f"-Dlog4j2.configurationFile={LOG_CONFIGURATION} {JVM_OPTIONS}"
+                f"-Dlog4j2.configurationFile={LOG_CONFIGURATION} {options}"
             ),
-            "spark.executor.extraJavaOptions": JVM_OPTIONS,
+            "spark.executor.extraJavaOptions": options,
         }
     settings |= cores_max(master, slots, lambda key: conf.get(key))
     settings |= encryption_settings(master, has_secret=conf.contains(SECRET))

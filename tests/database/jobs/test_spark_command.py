@@ -12,7 +12,6 @@ from controlplane.base import clock
 from jobs import uploads
 from jobs.drivers import driver_files
 from jobs.drivers.spark_command import (
-    JVM_OPTIONS,
     SparkCommand,
     is_shipped,
     properties_text,
@@ -97,7 +96,6 @@ def test_library_mode_and_launcher_tell_spark_the_same() -> None:
     for key, value in conf(command_of(submitted(spark_master="spark://host:7077"))).items():
         assert f'"{key}"' in source, key
         assert value == "1000" or f'"{key}": "{value}"' in source
-    assert f'JVM_OPTIONS = "{JVM_OPTIONS}"' in source
 
 
 def spark_source() -> str:

@@ -15,8 +15,8 @@ from pytest_django import Settings
 from controlplane.embedded.server import free_port
 from jobs import cluster_size
 from jobs.models import Job
-from tests import jvm
 from tests.waiting import wait_until
+from weir.jvm_options import jvm_options
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,7 +37,7 @@ def spark_process(directory: Path, name: str, *options: str) -> Iterator[Path]:
                 **os.environ,
                 "SPARK_HOME": str(spark),
                 "PYSPARK_PYTHON": sys.executable,
-                "JDK_JAVA_OPTIONS": jvm.for_all(),
+                "JDK_JAVA_OPTIONS": jvm_options(),
             },
             stdout=output,
             stderr=subprocess.STDOUT,
