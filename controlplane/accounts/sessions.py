@@ -70,6 +70,11 @@ def sessions_of(user: User) -> list[Session]:
     return list(rows.defer("session_data").order_by("-used_at", "session_key"))
 
 
+def latest_end(session: Session) -> datetime:
+    """The absolute end of a session, however much it is used."""
+    return _latest_end(session.began_at)
+
+
 def handle(session_key: str) -> str:
     """A name for a session that does not give its key away."""
     return digest_of(session_key)[:_HANDLE_LENGTH]
@@ -87,4 +92,8 @@ def end(actor: User, user: User, sessions: Iterable[Session]) -> int:
 
 def _end(began: datetime, used: datetime) -> datetime:
     idle = timedelta(minutes=settings.WEIR_SESSION_IDLE_MINUTES)
-    return min(used + idle, began + timedelta(seconds=settings.SESSION_COOKIE_AGE))
+    return min(used + idle, _latest_end(began))
+
+
+def _latest_end(began: datetime) -> datetime:
+    return began + timedelta(seconds=settings.SESSION_COOKIE_AGE)

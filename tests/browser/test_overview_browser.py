@@ -1,5 +1,6 @@
 """The list of jobs, a driver's log and the form of a new job as scripts make them, in a browser."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.waiting import wait_until
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
+TOLD = "Unable to load native-hadoop library for your platform, using builtin-java classes"
 POLLED_S = 60.0  # Some looks at the server, also where the machine is busy.
 
 
@@ -48,6 +50,20 @@ def test_a_log_is_followed_with_its_filter(window: Window, home: Path) -> None:
     assert window.texts(shown) == []
     window.click("Wrap lines")
     assert window.evaluate("getComputedStyle(document.querySelector('.line')).whiteSpace") == "pre"
+
+
+def test_a_long_line_of_a_log_wraps_on_a_phone(window: Window, home: Path) -> None:
+    job = factories.job()
+    line = {"at": "2026-03-01T10:20:31+00:00", "level": "warning", "message": TOLD}
+    factories.log_of(factories.driver(job), home).write_text(json.dumps(line) + "\n")
+    log_in(window)
+    window.resize(390)
+    window.open(f"/jobs/{job.pk}/logs/")
+    window.sees("#log .text", TOLD)
+    beyond = (
+        "(at) => document.querySelector(at).scrollWidth - document.querySelector(at).clientWidth"
+    )
+    assert window.evaluate(beyond, "#log") == 0
 
 
 def test_a_search_in_a_long_log_goes_on_by_itself(window: Window, home: Path) -> None:

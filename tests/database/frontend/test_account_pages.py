@@ -107,6 +107,7 @@ def test_a_session_ends_at_its_absolute_end_however_much_it_is_used(
     settings.WEIR_SESSION_IDLE_MINUTES = 30
     settings.SESSION_COOKIE_AGE = 86_400
     client = login(mara)
+    assert b"later if it is used, at the latest <time" in client.get("/account/").content
     (session,) = Session.objects.all()
     began = timedelta(hours=23, minutes=50)
     moved(session, began_at=began, used_at=timedelta(minutes=5))
@@ -114,6 +115,9 @@ def test_a_session_ends_at_its_absolute_end_however_much_it_is_used(
     session.refresh_from_db()
     assert timezone.now() + timedelta(minutes=9) < session.expire_date
     assert session.expire_date < timezone.now() + timedelta(minutes=11)
+    shown = client.get("/account/").content
+    assert b"however much it is used" in shown
+    assert b"later if it is used" not in shown
 
 
 def test_a_session_that_is_changed_keeps_its_beginning(mara: User) -> None:
