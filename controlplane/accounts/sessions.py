@@ -70,9 +70,9 @@ def sessions_of(user: User) -> list[Session]:
     return list(rows.defer("session_data").order_by("-used_at", "session_key"))
 
 
-def latest_end(session: Session) -> datetime:
+def latest_end(began: datetime) -> datetime:
     """The absolute end of a session, however much it is used."""
-    return _latest_end(session.began_at)
+    return began + timedelta(seconds=settings.SESSION_COOKIE_AGE)
 
 
 def handle(session_key: str) -> str:
@@ -92,8 +92,4 @@ def end(actor: User, user: User, sessions: Iterable[Session]) -> int:
 
 def _end(began: datetime, used: datetime) -> datetime:
     idle = timedelta(minutes=settings.WEIR_SESSION_IDLE_MINUTES)
-    return min(used + idle, _latest_end(began))
-
-
-def _latest_end(began: datetime) -> datetime:
-    return began + timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    return min(used + idle, latest_end(began))

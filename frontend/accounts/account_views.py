@@ -34,7 +34,7 @@ def account_context(request: HttpRequest, user: User) -> dict[str, Any]:
             "row": row,
             "handle": sessions.handle(row.pk),
             "browser": browser_name(row.browser),
-            "latest_end": sessions.latest_end(row),
+            "latest_end": sessions.latest_end(row.began_at),
             "is_this": row.pk == request.session.session_key,
         }
         for row in sessions.sessions_of(user)

@@ -232,6 +232,15 @@ class Window:
 
         self.do(gone)
 
+    def hides_sideways(self, selector: str = "html") -> int:
+        """The pixels of an element's content, or of the page's, that are beyond its right edge."""
+        beyond: int = self.evaluate(
+            "(at) => document.querySelector(at).scrollWidth"
+            " - document.querySelector(at).clientWidth",
+            selector,
+        )
+        return beyond
+
     def drawn(self) -> dict[str, int]:
         """The number of times each figure has been drawn, by its name."""
         drawn: dict[str, int] = self.evaluate(

@@ -21,7 +21,6 @@ from weir.protocol.lifecycle import JobStatus
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 NAMES = "table.jobs tbody th > a"
-SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def test_filters_by_label_are_saved_and_an_archived_job_leaves_the_list(window: Window) -> None:
@@ -173,7 +172,7 @@ def test_threads_that_keep_the_interpreter_lock_are_named_on_the_checkpoint(wind
     window.resize(390)
     window.open(f"/jobs/{late.job_id}/checkpoints/{late.number}/")
     window.await_figures()
-    assert window.evaluate(SIDEWAYS) == 0
+    assert window.hides_sideways() == 0
     window.sees(".verdict-headline", "Threads of the job's own code kept the interpreter lock")
     window.sees(".verdict-headline", "most of it in prefetch (orders.py:77)")
     assert list(violations(window, EVERYTHING)) == []

@@ -60,10 +60,7 @@ def test_a_long_line_of_a_log_wraps_on_a_phone(window: Window, home: Path) -> No
     window.resize(390)
     window.open(f"/jobs/{job.pk}/logs/")
     window.sees("#log .text", TOLD)
-    beyond = (
-        "(at) => document.querySelector(at).scrollWidth - document.querySelector(at).clientWidth"
-    )
-    assert window.evaluate(beyond, "#log") == 0
+    assert window.hides_sideways("#log") == 0
 
 
 def test_a_search_in_a_long_log_goes_on_by_itself(window: Window, home: Path) -> None:

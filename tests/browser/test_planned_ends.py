@@ -24,7 +24,6 @@ DOWN = (
     "document.querySelector('[data-figure=history]').layout.shapes"
     ".map((shape) => [shape.x0, shape.fillcolor])"
 )
-SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def colour(window: Window, name: str) -> str:
@@ -41,7 +40,7 @@ def open_on_both(window: Window, path: str) -> None:
     window.resize(390)
     window.open(path)
     window.await_figures()
-    assert window.evaluate(SIDEWAYS) == 0
+    assert window.hides_sideways() == 0
     window.resize(1280)
     window.await_figures()
 

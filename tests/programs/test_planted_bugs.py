@@ -5,6 +5,7 @@ Each test plants one bug again and demands that a bounded number of programs of 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,6 @@ from weir.state.timers import Timer
 from weir.worker import gates
 
 PROGRAMS_MAX = 300
-INCREMENTS = ("kill between increments",)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -288,6 +288,11 @@ def only(sources_and_stages: str, *idioms: str) -> frozenset[str]:
     return all_but(*sources_and_stages.split()) | (OTHERS - set(idioms))
 
 
+# Long runs of short programs, which take several checkpoints before they are killed.
+between_increments = partial(
+    Bug, kinds=("kill between increments",), rows_min=ROWS_MAX, stages_max=2
+)
+
 BUGS = (
     Bug(
         "a rescale makes records late",
@@ -389,46 +394,18 @@ BUGS = (
         only("collection tolerant"),
         plant=_emit_for_bad_records,
     ),
-    Bug(
-        "changes of a table are not read",
-        TABLES,
-        kinds=INCREMENTS,
-        rows_min=ROWS_MAX,
-        stages_max=2,
-        plant=_leave_changes_unread,
+    between_increments("changes of a table are not read", TABLES, _leave_changes_unread),
+    between_increments(
+        "changes of a table are read before the whole", TABLES, _read_the_newest_first
     ),
-    Bug(
-        "changes of a table are read before the whole",
-        TABLES,
-        kinds=INCREMENTS,
-        rows_min=ROWS_MAX,
-        stages_max=2,
-        plant=_read_the_newest_first,
-    ),
-    Bug(
-        "rows of a table are not marked as changed",
-        TABLES,
-        kinds=INCREMENTS,
-        rows_min=ROWS_MAX,
-        stages_max=2,
-        plant=_leave_rows_unmarked,
-    ),
-    Bug(
+    between_increments("rows of a table are not marked as changed", TABLES, _leave_rows_unmarked),
+    between_increments(
         "columns are torn by a snapshot that is written later",
         TABLES,
+        _write_into_snapshots,
         kinds=("lazy increments",),
-        rows_min=ROWS_MAX,
-        stages_max=2,
-        plant=_write_into_snapshots,
     ),
-    Bug(
-        "changes of a state are not read",
-        STATES,
-        kinds=INCREMENTS,
-        rows_min=ROWS_MAX,
-        stages_max=2,
-        plant=_leave_changes_unread,
-    ),
+    between_increments("changes of a state are not read", STATES, _leave_changes_unread),
 )
 
 

@@ -1,7 +1,7 @@
 """``python -m weir.spark.class_archive``: write the archive of the classes that Spark loads.
 
-Spark is started once and runs one task; its JVM writes the archive as it ends. That takes some ten
-seconds, and shortens each later start of Spark on this machine by a quarter
+Spark is started once and runs one task; its JVM writes the archive as it ends. That takes some
+fifteen seconds, and shortens each later start of Spark on this machine by a quarter
 (``weir.jvm_options``). To be done again with another Java or another Spark.
 """
 
