@@ -1,70 +1,202 @@
-"""The cost of looking inside: stack samples for verdicts and flame graphs, and taps."""
+"""The cost of looking inside: stack samples for verdicts and flame graphs, charts, and taps.
 
+Each is switched on and off within one running job, in all worker processes at once, and the rows
+per CPU-second of each window are compared with those of its neighbour. Two runs of a job differ by
+more than a look costs, and so do two seconds of one run on a machine that others use as well; the
+shorter the windows, the less of that is between two of them.
+"""
+
+import json
+import os
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, median, stdev
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.benchmarks.jobs import SOURCE, spark
-from tests.benchmarks.pieces import TimedSource
-from tests.benchmarks.report import Row, speed_row
-from tests.benchmarks.throughput import INTERVAL_MS, weir_rate
+from tests.benchmarks.jobs import PARALLELISM, SOURCE, run_job, spark
+from tests.benchmarks.pieces import KeyedRows, TimedSource
+from tests.benchmarks.report import Row
+from tests.benchmarks.throughput import INTERVAL_MS
+from weir.common import WatermarkStrategy
+from weir.common.batch import Batch
+from weir.datastream import StreamExecutionEnvironment
 from weir.ids import OperatorId
+from weir.operators.sinks import BlackHoleSink
 from weir.operators.sources import SplitReader
 from weir.protocol.inspection import InspectionKind, InspectSubtask
 from weir.worker.inspection.stack_samples import StackSamples
 from weir.worker.worker import Worker
 
 KEYS = 1_000
-TAPPED_EVERY_S = 1.0
+WINDOW_S = 0.2
+AT_LEAST = 0.99
 
 
-class UnsampledSource(TimedSource):
-    """A source in whose worker process no stack is sampled."""
+def window_at(time_s: float) -> int:
+    """The number of the window at a time, the same in all processes."""
+    return int(time_s / WINDOW_S)
+
+
+def is_on(window: int) -> bool:
+    """Whether a window is one with looks.
+
+    The Thue-Morse sequence: neither a drift nor work that comes at equal intervals favours a kind,
+    and of two windows from an even number on one is with looks.
+    """
+    return window.bit_count() % 2 == 1
+
+
+def is_on_now() -> bool:
+    """Whether looks are taken now."""
+    return is_on(window_at(time.time()))
+
+
+def switch_samples() -> None:
+    """Sample no stacks of this process in windows without."""
+    look = StackSamples.look
+
+    def switched(samples: StackSamples, *loop: Any) -> None:
+        if is_on_now():
+            look(samples, *loop)
+
+    StackSamples.look = switched  # type: ignore[method-assign]
+
+
+def switch_charts() -> None:
+    """Report no figures of this process's subtasks, which charts are drawn of, in windows without.
+
+    Slot figures, which come with them, are not read either.
+    """
+    look = Worker._look
+
+    def switched(worker: Worker, now_ns: int) -> None:
+        if not is_on_now():
+            worker._metrics_due_ns = now_ns + 1
+        look(worker, now_ns)
+
+    Worker._look = switched  # type: ignore[method-assign]
+
+
+def switch_taps() -> None:
+    """Look at the records of this process's source once in each window with."""
+    look, tapped = Worker._look, 0
+
+    def switched(worker: Worker, now_ns: int) -> None:
+        nonlocal tapped
+        look(worker, now_ns)
+        window = window_at(time.time())
+        if is_on(window) and window != tapped:
+            tapped = window
+            index = worker.subtasks[0].chain.index
+            kind, operator = InspectionKind.RECORDS, OperatorId(SOURCE)
+            command = InspectSubtask(worker._attempt, f"{window}", kind, operator, index)
+            worker._taps.open(command, worker.subtasks, is_allowed=True)
+
+    Worker._look = switched  # type: ignore[method-assign]
+
+
+class SwitchedSource(TimedSource):
+    """A source that switches something of its worker process, and counts rows and time by window.
+
+    One split a process. At its end it writes ``[window, rows, CPU-seconds]`` into ``directory``.
+    """
+
+    def __init__(self, switch: Callable[[], None], seconds: float, directory: str) -> None:
+        super().__init__(KeyedRows(KEYS), seconds=seconds)
+        self.switch = switch
+        self.directory = directory
 
     def open(self, split: dict[str, Any], position: Any) -> SplitReader:
-        StackSamples.look = lambda samples, loop, loop_thread: None
-        return super().open(split, position)
+        self.switch()
+        return _CountingReader(super().open(split, position), Path(self.directory))
 
 
-class TappedSource(TimedSource):
-    """A source in whose worker process its own records are looked at once a second."""
+class _CountingReader(SplitReader):
+    def __init__(self, reader: SplitReader, directory: Path) -> None:
+        self._reader = reader
+        self._directory = directory
+        self._windows: list[tuple[int, int, float]] = []
+        self._window = window_at(time.time())
+        self._rows = 0
+        self._cpu_s = time.process_time()
 
-    def open(self, split: dict[str, Any], position: Any) -> SplitReader:
-        look, due_s = Worker._look, time.monotonic()
+    @property
+    def position(self) -> Any:
+        return self._reader.position
 
-        def tap(worker: Worker, now_ns: int) -> None:
-            nonlocal due_s
-            look(worker, now_ns)
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + TAPPED_EVERY_S
-                index = worker.subtasks[0].chain.index
-                kind, operator = InspectionKind.RECORDS, OperatorId(SOURCE)
-                command = InspectSubtask(worker._attempt, f"{due_s}", kind, operator, index)
-                worker._taps.open(command, worker.subtasks, is_allowed=True)
+    def read(self, rows_max: int) -> Batch | None:
+        window = window_at(time.time())
+        if window != self._window:
+            cpu_s = time.process_time()
+            self._windows.append((self._window, self._rows, cpu_s - self._cpu_s))
+            self._window, self._rows, self._cpu_s = window, 0, cpu_s
+        batch = self._reader.read(rows_max)
+        if batch is None:
+            path = self._directory / f"{os.getpid()}.json"
+            path.write_text(json.dumps(self._windows))
+        else:
+            self._rows += len(batch)
+        return batch
 
-        if look.__qualname__ == "Worker._look":  # Of the process's first split.
-            Worker._look = tap  # type: ignore[method-assign]
-        return super().open(split, position)
+
+def rates(switch: Callable[[], None], seconds: float, settle_s: float) -> list[tuple[float, float]]:
+    """Rows per CPU-second of all worker processes, with looks and without, of windows in pairs."""
+    with TemporaryDirectory(prefix="weir-bench-") as directory:
+        counts = Path(directory, "counts")
+        counts.mkdir()
+
+        def build(env: StreamExecutionEnvironment) -> None:
+            source = SwitchedSource(switch, seconds, str(counts))
+            rows = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
+            rows.key_by("key").aggregate_batches(total=("value", "sum")).sink_to(BlackHoleSink())
+
+        run_job(build, storage=Path(directory, "storage"), interval_ms=INTERVAL_MS)
+        processes = [
+            {window: (rows, cpu_s) for window, rows, cpu_s in json.loads(path.read_text())}
+            for path in counts.iterdir()
+        ]
+    if len(processes) != PARALLELISM:
+        raise RuntimeError(f"{len(processes)} of {PARALLELISM} worker processes have counted")
+    begins = max(map(min, processes)) + int(settle_s / WINDOW_S)
+    of_all = {
+        window: sum(process[window][0] for process in processes)
+        / sum(process[window][1] for process in processes)
+        for window in set.intersection(*map(set, processes))
+        if window >= begins
+    }
+    return [
+        (rate, of_all[window ^ 1])
+        for window, rate in sorted(of_all.items())
+        if is_on(window) and window ^ 1 in of_all
+    ]
+
+
+def cost_row(what: str, pairs: Sequence[tuple[float, float]]) -> Row:
+    """The row of something's cost: the mean ratio of its pairs, and the mean's standard error."""
+    ratios = [weir / baseline for weir, baseline in pairs]
+    ratio, error = fmean(ratios), stdev(ratios) / len(ratios) ** 0.5
+    return Row(
+        what=f"running sum with {what}, per CPU-second",
+        unit="rows/s",
+        weir=median(weir for weir, _ in pairs),
+        baseline=median(baseline for _, baseline in pairs),
+        ratio=ratio,
+        against="without, in windows of the same job",
+        target=f"ratio ≥ {AT_LEAST}",
+        met=ratio >= AT_LEAST,
+        note=f"ratio ± {error:.3f}, of {len(pairs)} pairs of windows of {WINDOW_S} s",
+    )
 
 
 def samples(quick: bool) -> list[Row]:
-    """Keyed running sums with stack samples or taps and without, per CPU-second, in turns."""
-    seconds, settle_s, rounds = (5.0, 2.0, 1) if quick else (12.0, 4.0, 5)
-    sampled, tapped = [], []
+    """Keyed running sums with stack samples, charts or taps and without, per CPU-second."""
+    seconds, settle_s = (10.0, 2.0) if quick else (150.0, 6.0)
+    looks = {
+        "stack samples": switch_samples,
+        "reports for charts": switch_charts,
+        "five taps a second": switch_taps,
+    }
     with spark():
-        for _ in range(rounds):
-            usual, unsampled, looked_at = (
-                weir_rate(KEYS, seconds, settle_s, INTERVAL_MS, source).per_cpu_second
-                for source in (TimedSource, UnsampledSource, TappedSource)
-            )
-            sampled.append((usual, unsampled))
-            tapped.append((looked_at, usual))
-    return [
-        speed_row(
-            f"running sum with {looks}, per CPU-second",
-            "rows/s",
-            pairs,
-            against="without",
-            at_least=0.99,
-        )
-        for looks, pairs in (("stack samples", sampled), ("a tap every second", tapped))
-    ]
+        return [cost_row(what, rates(look, seconds, settle_s)) for what, look in looks.items()]

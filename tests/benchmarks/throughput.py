@@ -153,18 +153,12 @@ def checkpoints(quick: bool) -> list[Row]:
     return rows
 
 
-def weir_rate(
-    keys: int,
-    seconds: float,
-    settle_s: float,
-    interval_ms: int | None,
-    make_source: type[TimedSource] = TimedSource,
-) -> Rate:
+def weir_rate(keys: int, seconds: float, settle_s: float, interval_ms: int | None) -> Rate:
     """The rate at which Weir keeps running sums."""
     meter = RateMeter(settle_s)
 
     def build(env: StreamExecutionEnvironment) -> None:
-        source = make_source(KeyedRows(keys), seconds=seconds)
+        source = TimedSource(KeyedRows(keys), seconds=seconds)
         rows = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
         rows.key_by("key").aggregate_batches(total=("value", "sum")).sink_to(BlackHoleSink())
 
