@@ -28,6 +28,7 @@ from controlplane.base import clock
 from jobs.models import Artifact, Attempt, DriverStatus, Worker
 from jobs.models import Edge as EdgeRow
 from jobs.models import Operator as OperatorRow
+from weir.bounds import COUNT_MAX
 from weir.config import CheckpointingMode
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import CheckpointStatus, FailureReason, SubtaskStatus
@@ -174,15 +175,15 @@ def _operators(job_id: str) -> list[Operator]:
 
 # The database adds up: of a large job there are several times as many rows. In the order of
 # ``Ack``'s fields; an unaligned snapshot is written while barriers are still to come.
-_ACKS = """
+_ACKS = f"""
     SELECT chain, "index",
         max(start_delay_ms) FILTER (WHERE operator = chain),
         max(alignment_ms) FILTER (WHERE operator = chain),
         max(sync_ms) FILTER (WHERE operator = chain),
         greatest(0.0, max(async_ms) FILTER (WHERE operator = chain)
             - coalesce(max(alignment_ms) FILTER (WHERE operator = chain AND unaligned), 0.0)),
-        sum(state_bytes)::bigint,
-        sum(written_bytes)::bigint,
+        greatest(least(sum(state_bytes), {COUNT_MAX}), 0)::bigint,
+        greatest(least(sum(written_bytes), {COUNT_MAX}), 0)::bigint,
         max(records) FILTER (WHERE operator = chain),
         max(acknowledged_at) FILTER (WHERE operator = chain),
         json_object_agg(operator, writing_ms) FILTER (WHERE writing_ms IS NOT NULL)

@@ -159,7 +159,7 @@ def _down(
         ("Down as requested", "var(--idle)", True),
     ):
         its = [one for one in periods if (one[0].end in PLANNED) is is_planned]
-        if its or not is_planned:
+        if its:
             spans = [(begins, ends) for _, begins, ends, _ in its]
             traces.append(_bars(name, color, spans, [said for *_, said in its]))
     return traces

@@ -49,7 +49,7 @@ JOB: Mapping[JobStatus, Label] = {
     JobStatus.FAILED: Label(
         "Failed", "bad", "The job ended with an error and is not restarted automatically."
     ),
-    JobStatus.CANCELED: Label("Canceled", "idle", "Cancelled on request, without a savepoint."),
+    JobStatus.CANCELED: Label("Cancelled", "idle", "Cancelled on request, without a savepoint."),
 }
 
 PLANNED_RESTART = Label(

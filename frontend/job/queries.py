@@ -10,26 +10,19 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
 from django.db.models import (
-    Avg,
-    BigIntegerField,
     BooleanField,
     Count,
     Exists,
     ExpressionWrapper,
     F,
-    FloatField,
     Max,
-    Min,
-    OrderBy,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
-    Sum,
     Value,
 )
-from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, JSONObject
+from django.db.models.functions import JSONObject
 from django.http import Http404
 
 from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, Savepoint, SubtaskAck
@@ -54,6 +47,7 @@ from jobs.models import (
     Subtask,
     Worker,
 )
+from weir.bounds import COUNT_MAX
 from weir.protocol.lifecycle import CheckpointStatus, SubtaskStatus
 
 if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
@@ -216,78 +210,62 @@ def acknowledged(checkpoint_id: int | None) -> dict[str, list[int]]:
     return {row["chain"]: row["indices"] for row in rows}
 
 
-def _measured(name: str, field: str = "rates", kind: Any = FloatField) -> Cast:
-    return Cast(KT(f"{field}__{name}"), kind())
-
-
-def _indices(order: OrderBy, measured: Q) -> ArrayAgg:
-    """The indices of the measured subtasks in an order, equal ones by their index."""
-    return ArrayAgg(
-        "index",
-        filter=measured,
-        order_by=[order, "index"],  # type: ignore[list-item]  # The stubs know names only.
-    )
+# The columns of ``Load`` in their order. Figures are taken out of JSON once; arrays are compared
+# from their first entry on, so that of equal shares the lowest index has its place.
+_CHAINS = """
+    SELECT chain, count(*), count(*) FILTER (WHERE status = ANY(%(up)s)),
+           coalesce(array_agg("index") FILTER (WHERE status = %(finished)s), '{}'),
+           min((metrics ->> 'watermark_ms')::bigint) FILTER (WHERE is_running),
+           least(coalesce(sum((metrics ->> 'bad_records')::bigint), 0), %(most)s)::bigint,
+           max(updated_at) FILTER (WHERE is_measured),
+           coalesce(sum(records_in_per_s) FILTER (WHERE is_measured), 0),
+           coalesce(sum(records_out_per_s) FILTER (WHERE is_measured), 0),
+           coalesce(sum(bytes_in_per_s) FILTER (WHERE is_measured), 0),
+           coalesce(sum(bytes_out_per_s) FILTER (WHERE is_measured), 0),
+           avg(busy) FILTER (WHERE is_measured),
+           avg(back_pressured) FILTER (WHERE is_measured),
+           avg(idle) FILTER (WHERE is_measured),
+           -(max(ARRAY[busy, -"index"]) FILTER (WHERE is_measured))[2]::int,
+           max(busy) FILTER (WHERE is_measured),
+           -(max(ARRAY[coalesce(cpu_wait, 0), -"index"]) FILTER (WHERE is_measured))[2]::int,
+           coalesce(max(cpu_wait) FILTER (WHERE is_measured), 0)
+    FROM (
+        SELECT chain, "index", status, metrics, updated_at, r.*,
+               status = %(running)s AS is_running,
+               status = %(running)s AND busy IS NOT NULL AS is_measured
+        FROM jobs_subtask CROSS JOIN LATERAL jsonb_to_record(rates) AS r (
+            records_in_per_s float8, records_out_per_s float8,
+            bytes_in_per_s float8, bytes_out_per_s float8,
+            busy float8, back_pressured float8, idle float8, cpu_wait float8
+        )
+        WHERE job_id = %(job)s
+    ) AS each
+    GROUP BY chain
+"""
 
 
 def chain_subtasks(job_id: str) -> dict[str, ChainSubtasks]:
     """State and load of the newest attempt's subtasks, by chain."""
-    up = (SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED)
-    running = Q(status=SubtaskStatus.RUNNING)
-    measured = running & Q(rates__has_key="busy")
-    rows = (
-        Subtask.objects.filter(job=job_id)
-        .order_by()
-        .values("chain")
-        .annotate(
-            total=Count("id"),
-            running=Count("id", filter=Q(status__in=up)),
-            finished=ArrayAgg("index", filter=Q(status=SubtaskStatus.FINISHED), default=Value([])),
-            watermark_ms=Min(_measured("watermark_ms", "metrics", BigIntegerField), filter=running),
-            bad_records=Sum(_measured("bad_records", "metrics", BigIntegerField)),
-            measured_at=Max("updated_at", filter=measured),
-            records_in=Sum(_measured("records_in_per_s"), filter=measured),
-            records_out=Sum(_measured("records_out_per_s"), filter=measured),
-            bytes_in=Sum(_measured("bytes_in_per_s"), filter=measured),
-            bytes_out=Sum(_measured("bytes_out_per_s"), filter=measured),
-            busy=Avg(_measured("busy"), filter=measured),
-            back_pressured=Avg(_measured("back_pressured"), filter=measured),
-            idle=Avg(_measured("idle"), filter=measured),
-            cpu_wait=Max(_measured("cpu_wait"), filter=measured),
-            waiting_most=_indices(_measured("cpu_wait").desc(nulls_last=True), measured),
-            busiest_busy=Max(_measured("busy"), filter=measured),
-            busiest=_indices(_measured("busy").desc(), measured),
-        )
-    )
-    return {
-        row["chain"]: ChainSubtasks(
-            total=row["total"],
-            running=row["running"],
-            finished=frozenset(row["finished"]),
-            load=_load(row),
-            watermark_ms=row["watermark_ms"],
-            bad_records=row["bad_records"] or 0,
-        )
-        for row in rows
+    values: dict[str, Any] = {
+        "job": job_id,
+        "most": COUNT_MAX,
+        "up": [SubtaskStatus.RUNNING, SubtaskStatus.ENDED, SubtaskStatus.FINISHED],
+        "running": SubtaskStatus.RUNNING,
+        "finished": SubtaskStatus.FINISHED,
     }
-
-
-def _load(row: Mapping[str, Any]) -> Load | None:
-    if row["measured_at"] is None:
-        return None
-    return Load(
-        measured_at=row["measured_at"],
-        records_in=row["records_in"] or 0.0,
-        records_out=row["records_out"] or 0.0,
-        bytes_in=row["bytes_in"] or 0.0,
-        bytes_out=row["bytes_out"] or 0.0,
-        busy=row["busy"],
-        back_pressured=row["back_pressured"],
-        idle=row["idle"],
-        busiest=row["busiest"][0],
-        busiest_busy=row["busiest_busy"],
-        waiting_most=row["waiting_most"][0],
-        cpu_wait=row["cpu_wait"] or 0.0,
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(_CHAINS, values)
+        return {
+            chain: ChainSubtasks(
+                total,
+                running,
+                frozenset(finished),
+                None if load[0] is None else Load(*load),
+                watermark_ms,
+                bad_records,
+            )
+            for chain, total, running, finished, watermark_ms, bad_records, *load in cursor
+        }
 
 
 def held_up(job_id: str, checkpoint_number: int | None) -> tuple[list[Waiting], list[Stall]]:

@@ -64,7 +64,7 @@ GROUPS: Mapping[Group, status.Label] = {
     ),
     Group.FAILED: status.Label("Failed", "bad", "Ended with an error."),
     Group.FINISHED: status.Label("Finished", "done", "Their sources ended or they were stopped."),
-    Group.CANCELED: status.Label("Canceled", "idle", "Cancelled on request."),
+    Group.CANCELED: status.Label("Cancelled", "idle", "Cancelled on request."),
     Group.ARCHIVED: status.Label("Archived", "", "Over, and left out of all other lists."),
 }
 

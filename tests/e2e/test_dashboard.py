@@ -262,6 +262,6 @@ def cancel(window: Window, job: PlaneJob) -> None:
     window.click("Cancel job")
     window.sees("#cancel-dialog", "Its subtasks stop at once")
     window.click("Cancel the job")
-    window.sees("h1", "Canceled", 30)
+    window.sees("h1", "Cancelled", 30)
     assert not window.was_reloaded()
     job.await_status("canceled")

@@ -58,9 +58,10 @@ function local(iso) {
 
 /** The layout of a narrow chart: without titles of axes, and with room for a legend of its own. */
 function narrowed(layout, entries) {
-  const legend_px = Math.ceil(entries / LEGEND_COLUMNS) * LEGEND_ROW_PX;
-  const extra_px = legend_px + LEGEND_GAP_PX - layout.margin.t;
-  const narrow = { ...layout, showlegend: false, margin: { ...layout.margin, t: legend_px + LEGEND_GAP_PX } };
+  const title_px = (layout.annotations ?? []).some(isAbove) ? TITLE_PX : 0;
+  const top_px = Math.ceil(entries / LEGEND_COLUMNS) * LEGEND_ROW_PX + LEGEND_GAP_PX + title_px;
+  const extra_px = top_px - layout.margin.t;
+  const narrow = { ...layout, showlegend: false, margin: { ...layout.margin, t: top_px } };
   if (layout.height) narrow.height = layout.height + extra_px;
   for (const name of Object.keys(layout).filter((key) => AXIS.test(key))) {
     const { nticks } = layout[name];
@@ -68,6 +69,11 @@ function narrowed(layout, entries) {
     narrow[name] = { ...layout[name], title: { text: "" }, ...(nticks ? { nticks: Math.min(nticks, 4) } : {}) };
   }
   return narrow;
+}
+
+/** Whether an annotation stands above all panels, where the legend is too. */
+function isAbove({ y, yref, yanchor }) {
+  return yref === "paper" && y >= 1 && yanchor === "bottom";
 }
 
 const DASHES_PX = 220; // The room of all dashes, so that neighbours keep apart.
@@ -85,6 +91,7 @@ function thinned(data) {
 const LEGEND_COLUMNS = 2;
 const LEGEND_ROW_PX = 20; // As the style sheet has it.
 const LEGEND_GAP_PX = 12;
+const TITLE_PX = 18; // Of a panel; it stands in the margin.
 const SIGNS = { x: "✖", "triangle-up": "▲", diamond: "◆", star: "★", "star-open": "☆", "line-ew-open": "–", "line-ns-open": "|" };
 
 function named(data, layout) {

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import Checkpoint, SubtaskAck
+from checkpoints.operations import savepoints
 from checkpoints.verdict import evidence, queries
 from checkpoints.verdict.facts import Call, CpuWait, DriverSeen
 from controlplane.base import clock
@@ -17,6 +18,7 @@ from tests import builders as protocol
 from tests import factories
 from tests.database.checkpoints.line import Line
 from tests.database.controlplane.moved_clock import MovedClock
+from tests.database.frontend import flights
 from tests.database.jobs import builders as jobs
 from weir.ids import AttemptNumber, CheckpointId, OperatorId
 from weir.protocol.driver_messages import DriverLoad
@@ -496,3 +498,13 @@ def test_an_alignment_whose_arrays_differ_in_length_is_no_reason_to_fail(line: L
     assert verdict.headline == "A subtask declined the checkpoint: source-1: OSError: no."
     recorded = evidence.read(kept(line, row.number))
     assert len(recorded.missing) == 4
+
+
+@pytest.mark.django_db
+def test_sizes_whose_sum_is_larger_than_a_column_are_no_reason_to_fail() -> None:
+    job = flights.running()
+    savepoints.request_checkpoint(None, job.pk)
+    flights.complete(job, 1)
+    largest = 2**63 - 1
+    assert SubtaskAck.objects.update(state_bytes=largest, written_bytes=largest) > 1
+    assert queries.of_checkpoint(Checkpoint.objects.get(job=job, number=1)) is not None

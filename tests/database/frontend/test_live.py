@@ -510,6 +510,21 @@ def test_rates_and_load_are_those_of_all_subtasks_of_a_chain() -> None:
     assert chains(shot(job))["flights"]["records"] == "no recent measurement"
 
 
+def test_a_subtask_that_has_finished_counts_neither_for_load_nor_for_the_watermark() -> None:
+    job = flights.running(parallelism=4)
+    rows_graph.measured(job, "hourly", busy=0.2, records_per_s=2_500)
+    finished = {"busy": 0.9, "records_per_s": 500, "watermark_ms": 1_600_000_000_000}
+    rows_graph.measured(job, "hourly", index=3, **finished)
+    rows_graph.measured(job, "hourly", index=1, busy=0.2, watermark_ms=1_735_600_000_000)
+    of_both = queries.chain_subtasks(job.pk)["hourly"]
+    assert (of_both.load and of_both.load.busiest, of_both.watermark_ms) == (3, 1_600_000_000_000)
+    Subtask.objects.filter(chain="hourly", index=3).update(status=SubtaskStatus.FINISHED)
+    running = queries.chain_subtasks(job.pk)["hourly"]
+    assert (running.finished, running.watermark_ms) == ({3}, 1_735_600_000_000)
+    assert running.load is not None
+    assert (running.load.busiest, running.load.busiest_busy) == (0, 0.2)
+
+
 def test_a_slot_without_a_processor_is_shown_with_its_share() -> None:
     job = flights.running(parallelism=4)
     rows_graph.measured(job, "hourly", busy=0.4, back_pressured=0.5, cpu_wait=0.1)
