@@ -131,3 +131,27 @@ def test_a_section_that_cannot_be_fetched_says_so_and_comes_with_another_try(
     window.do(lambda page: page.click("#storage a:has-text('Try again')"))
     window.sees("#storage dl", "Manifest")
     assert window.count("#checkpoint") == 1
+
+
+def test_charts_are_drawn_anew_where_a_phone_is_turned_and_stay_in_their_place(
+    window: Window,
+) -> None:
+    job = flights.running()
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), 60)
+    log_in(window)
+    window.open(f"/jobs/{job.pk}/checkpoints/1/")
+    drawn(window, "#timeline")
+    drawn(window, "#alignment")
+    window.await_figures()
+    assert window.count(".chart-legend") == 0
+    beyond = """Math.max(...[...document.querySelectorAll("[data-drawn]")].map((chart) =>
+        chart.querySelector(".main-svg").getBoundingClientRect().bottom
+        - chart.getBoundingClientRect().bottom))"""
+    for width, legends in ((390, 1), (1280, 0)):
+        window.resize(width)
+        wait_until(
+            lambda legends=legends: min(window.count(".chart-legend"), 1) == legends,
+            "the charts are drawn for the new width",
+        )
+        wait_until(lambda: window.evaluate(beyond) <= 1, "no chart covers what is below it")
+        assert window.hides_sideways() == 0

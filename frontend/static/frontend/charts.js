@@ -28,9 +28,9 @@ function plotly(url) {
 }
 
 const NARROW_PX = 520; // The buttons would cover the legend.
+const FITTING_MS = 100;
 const CONFIG = {
   displaylogo: false,
-  responsive: true,
   // Named one by one: nothing here may send a figure anywhere.
   modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
 };
@@ -148,12 +148,16 @@ export class Chart {
   #shown = 0; // Number of the fetch that is drawn.
   #legend = null; // Of a narrow chart.
   #leads = false; // Whether the click handler is set.
+  #width = 0; // Of the element, as it was drawn into last.
+  #fitting = 0; // The timer of the next drawing into another width.
 
   constructor(element, url, plotlyUrl) {
     this.#element = element;
     this.#url = url;
     this.#plotly = plotlyUrl;
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw());
+    // Plotly's own fitting knows no narrow chart, and keeps no height.
+    new ResizeObserver(() => this.#fit()).observe(element);
   }
 
   /** The figure is at another address from the next refresh on. */
@@ -179,6 +183,13 @@ export class Chart {
     await this.#draw();
   }
 
+  /** Draw the figure again once the element has kept another width for a moment. */
+  #fit() {
+    clearTimeout(this.#fitting);
+    if (this.#element.clientWidth === this.#width) return;
+    this.#fitting = setTimeout(() => this.#draw(), FITTING_MS);
+  }
+
   async #draw() {
     // Where the element is hidden it has no size to draw into.
     if (this.#figure === null || this.#element.offsetParent === null) return;
@@ -192,7 +203,8 @@ export class Chart {
     }
     const style = getComputedStyle(document.body);
     const { data, layout } = this.#figure;
-    const isNarrow = this.#element.clientWidth < NARROW_PX;
+    this.#width = this.#element.clientWidth;
+    const isNarrow = this.#width < NARROW_PX;
     const config = { ...CONFIG, displayModeBar: isNarrow ? false : "hover" };
     const entries = isNarrow ? named(data, layout) : [];
     const fitted = isNarrow ? narrowed(layout, entries.length) : layout;
