@@ -24,6 +24,16 @@ def drawn(window: Window, section: str) -> None:
     window.do(lambda page: page.wait_for_selector(picture, state="attached", timeout=90_000))
 
 
+def open_acknowledged(window: Window) -> None:
+    """Open the page of a checkpoint that 60 subtasks a chain have acknowledged."""
+    job = flights.running()
+    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), 60)
+    log_in(window)
+    window.open(f"/jobs/{job.pk}/checkpoints/1/")
+    drawn(window, "#timeline")
+    drawn(window, "#alignment")
+
+
 def test_a_checkpoint_under_way_becomes_its_final_form_without_a_reload(window: Window) -> None:
     job = flights.running(interval_ms=None)
     log_in(window)
@@ -51,12 +61,7 @@ def test_a_checkpoint_under_way_becomes_its_final_form_without_a_reload(window: 
 def test_sections_show_other_parts_of_themselves_and_the_address_says_which(
     window: Window,
 ) -> None:
-    job = flights.running()
-    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), 60)
-    log_in(window)
-    window.open(f"/jobs/{job.pk}/checkpoints/1/")
-    drawn(window, "#timeline")
-    drawn(window, "#alignment")
+    open_acknowledged(window)
 
     def click_on_hourly(page: Page) -> None:
         page.locator("#timeline").scroll_into_view_if_needed()
@@ -136,12 +141,7 @@ def test_a_section_that_cannot_be_fetched_says_so_and_comes_with_another_try(
 def test_charts_are_drawn_anew_where_a_phone_is_turned_and_stay_in_their_place(
     window: Window,
 ) -> None:
-    job = flights.running()
-    rows_checkpoint.acknowledged(factories.checkpoint(job, 1), 60)
-    log_in(window)
-    window.open(f"/jobs/{job.pk}/checkpoints/1/")
-    drawn(window, "#timeline")
-    drawn(window, "#alignment")
+    open_acknowledged(window)
     window.await_figures()
     assert window.count(".chart-legend") == 0
     beyond = """Math.max(...[...document.querySelectorAll("[data-drawn]")].map((chart) =>
