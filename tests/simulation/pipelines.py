@@ -22,6 +22,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+
 from weir.common.batch import Batch
 from weir.common.typeinfo import Types
 from weir.graph.logical import Chaining, Edge, JobGraph, Operator, Partitioning
@@ -42,6 +45,7 @@ Reach: TypeAlias = Callable[[str], None]
 KEY_COUNT = 5
 FORGOTTEN_MS = 2  # The time-to-live of a state of aggregates.
 SUBTASKS_MAX = 8  # Of one operator.
+UNCHANGED_KEYS = range(1_000, 1_600)  # Of an aggregate's table.
 SIDE = "side"
 GONE = "the output belongs to a later attempt"
 
@@ -255,7 +259,11 @@ class Splitting(Routed):
 
 
 class Counting(Routed):
-    """A running aggregate per key, and the number of its last record, which is soon forgotten."""
+    """A running aggregate per key, and the number of its last record, which is soon forgotten.
+
+    Where checkpoints are incremental the aggregate is kept in a table as well, beside rows that
+    never change: its changes alone are written, and restored from files of several checkpoints.
+    """
 
     def on_watermark(self, timestamp_ms: int) -> None:
         self._watermark_ms = max(self._watermark_ms, timestamp_ms)
@@ -270,6 +278,7 @@ class Counting(Routed):
         forgotten = ValueStateDescriptor("recent", Types.LONG())
         forgotten.enable_time_to_live(StateTtlConfig.new_builder(FORGOTTEN_MS).build())
         self._recent = keyed.get_state(forgotten)
+        self._table = _CountTable(ctx) if keyed.tables.is_incremental else None
 
     def process(self, rows: list[Row]) -> None:
         counted: list[Row] = []
@@ -282,6 +291,11 @@ class Counting(Routed):
             self._total.update(total)
             name = (counted_origin(self._uid, key), number)
             counted.append((*name, mixed(name), total, (self._here,)))
+        if self._table is not None:
+            self._table.add(rows)
+            for key in {key_of(row) for row in rows}:
+                self._keyed.set_current_key(key)
+                self._table.compare(key, self._number.value(), self._total.value())
         self.emit(counted)
 
     def _look_back(self, number: int) -> None:
@@ -299,6 +313,41 @@ class Counting(Routed):
             )
         self._recent.update(number)
         self._at_ms.update(now_ms)
+
+
+class _CountTable:
+    """A running aggregate in a table, most of whose rows never change."""
+
+    def __init__(self, ctx: OperatorContext) -> None:
+        self._here = str(ctx.subtask)
+        self._table = ctx.state.table("counts", pa.int64(), {"number": np.int64, "total": np.int64})
+        self._numbers, self._totals = map(self._table.column, ("number", "total"))
+        self._unchanged = np.array(list(filter(ctx.state.owns, UNCHANGED_KEYS)), np.int64)
+        self._unchanged_slots = self._table.slots_of(self._unchanged)
+        if not ctx.state.restored:
+            self._numbers.scatter(self._unchanged_slots, self._unchanged)
+
+    def add(self, rows: list[Row]) -> None:
+        """Add records.
+
+        Raises:
+            InvariantBroken: A row that never changes is not there, or has changed.
+        """
+        slots = self._table.slots_of(np.array([key_of(row) for row in rows], np.int64))
+        self._numbers.add(slots, np.ones(len(rows), np.int64))
+        self._totals.add(slots, np.array([row[2] for row in rows], np.int64))
+        if (self._numbers.gather(self._unchanged_slots) != self._unchanged).any():
+            raise InvariantBroken(f"{self._here} lacks rows of a table that never change")
+
+    def compare(self, key: int, number: int | None, total: int | None) -> None:
+        """Compare a row with the state per key.
+
+        Raises:
+            InvariantBroken: They differ.
+        """
+        values, expected = self._table.values_of(key), {"number": number, "total": total}
+        if values != expected:
+            raise InvariantBroken(f"{self._here} has {values} in a table, and {expected} by key")
 
 
 class TwoPhaseSink(Routed):

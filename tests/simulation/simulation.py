@@ -118,7 +118,7 @@ LITTLE_STATE: Mapping[str, Any] = {
 EVENTS_MAX = 40_000  # A run has some thousands; one that needs more does not come to its end.
 JOB_ID = JobId("simulated")
 INJECTED = "injected by the simulation"
-SHARING = 0.03  # Of the runs: those whose checkpoints share files.
+SHARING = 0.1  # Of the runs: those whose checkpoints share files.
 COPYING = 0.3  # Of the runs whose state lies in files: those whose slots keep copies of them.
 
 # Where a fault may strike, what it may do there, and among how many hits its own is drawn.

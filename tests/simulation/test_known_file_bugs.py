@@ -1,15 +1,21 @@
 """Plausible bugs in the sweep of files, each of which the simulation must find."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.simulation.catching import Show, caught_at
-from weir.ids import AttemptNumber, StateHandle
+from weir.ids import AttemptNumber, KeyGroupRange, StateHandle
 from weir.jobmaster.checkpoint_files import CheckpointFiles
 from weir.local.cluster import InProcessSlot
 from weir.output import needs
 from weir.output.needs import Known, Need
+from weir.protocol.deployment import RestoredHandle
+from weir.protocol.restore import CHANGES
+from weir.state import chains, store
+from weir.state.columns import Column
 from weir.storage.local_copies import LocalCopies
 
 pytestmark = pytest.mark.whole
@@ -52,3 +58,30 @@ def test_copies_that_are_never_deleted_are_caught(
     monkeypatch.setattr(InProcessSlot, "delete_copies", lambda slot: None)
     failure = caught_at("the copies of a slot outlive it", show, first=4)
     assert "local copies are left" in str(failure)
+
+
+def test_a_table_that_is_restored_without_its_changes_is_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    def without_changes(pieces: Sequence[RestoredHandle], groups: KeyGroupRange) -> Any:
+        whole = [p for p in pieces if p.handle.mode != CHANGES or "table." not in p.handle.name]
+        return chains.parts_to_read(whole, groups)
+
+    monkeypatch.setattr(store, "parts_to_read", without_changes)
+    failure = caught_at("a table is restored without its changes", show, first=169)
+    assert "in a table" in str(failure)
+
+
+def test_changes_of_a_table_that_are_not_noted_are_caught(
+    monkeypatch: pytest.MonkeyPatch, show: Show
+) -> None:
+    add = Column.add
+
+    def unnoted(column: Column, *rows: Any) -> None:
+        column.progress, noted = None, column.progress
+        add(column, *rows)
+        column.progress = noted
+
+    monkeypatch.setattr(Column, "add", unnoted)
+    failure = caught_at("changed rows are not noted", show, first=169)
+    assert "in a table" in str(failure)
