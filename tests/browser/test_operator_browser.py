@@ -107,11 +107,10 @@ def test_from_a_slot_to_its_operator_and_the_charts_of_its_day(window: Window) -
     wait_until(lambda: window.evaluate(begins) < of_the_hour, "three hours are drawn")
     window.sees("main", "A day is kept: every 10 seconds of the last hour")
     window.resize(390)
-    window.await_figures()
-    ends, begins = (
-        window.evaluate(f"document.querySelector('{selector}').getBoundingClientRect().{edge}")
-        for selector, edge in ((".chart-legend", "bottom"), (".annotation", "top"))
-    )
+    wait_until(lambda: window.count(".chart-legend") == 1, "the chart is drawn for a phone")
+    edges = """[document.querySelector(".chart-legend").getBoundingClientRect().bottom,
+        document.querySelector(".annotation").getBoundingClientRect().top]"""
+    ends, begins = window.evaluate(edges)
     assert ends <= begins, "the legend is above the title of the first panel"
 
 

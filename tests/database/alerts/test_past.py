@@ -140,10 +140,10 @@ def test_failed_jobs_and_operations_and_restarts_would_have_fired() -> None:
 
 
 def test_slow_recoveries_would_have_fired_by_the_target_of_their_job() -> None:
+    began, failed = ago(minutes=90), ago(minutes=60)
+    begun, ran = {"started_at": began, "running_at": began}, failed + timedelta(seconds=90)
     for name, target_s in (("strict", 30.0), ("lenient", 600.0), ("open", None)):
         driver = factories.driver(factories.job(name, recovery_target_s=target_s))
-        failed, ran = ago(minutes=60), ago(minutes=60) + timedelta(seconds=90)
-        begun = {"started_at": ago(minutes=90), "running_at": ago(minutes=90)}
         factories.attempt(driver, 1, **begun, ended_at=failed, end="failed", cause="OSError: full")
         factories.attempt(driver, 2, started_at=failed, running_at=ran)
     rule = factories.rule("recovery_time", parameters={"seconds": 60, "window_s": 600})
