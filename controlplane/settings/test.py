@@ -2,7 +2,7 @@
 
 from controlplane.base import env
 from controlplane.settings.base import *  # noqa: F403
-from controlplane.settings.base import REST_FRAMEWORK
+from controlplane.settings.base import DATABASES, REST_FRAMEWORK
 
 SECRET_KEY = "for-tests-only"
 WEIR_ENCRYPTION_KEYS = [b"Zm9yLXRlc3RzLW9ubHktZm9yLXRlc3RzLW9ubHktMTI="]
@@ -12,6 +12,8 @@ ALLOWED_HOSTS = ["testserver", "127.0.0.1", "localhost"]
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.MD5PasswordHasher"
 ]  # Fast; the default one is slow.
+# A test computes while its transaction is open, for minutes on a busy machine.
+DATABASES["default"]["OPTIONS"]["options"] = "-c lock_timeout=15s"
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 REST_FRAMEWORK = REST_FRAMEWORK | {
     "DEFAULT_THROTTLE_RATES": {"anon": "100000/min", "user": "100000/min"}
