@@ -13,7 +13,7 @@ PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.MD5PasswordHasher"
 ]  # Fast; the default one is slow.
 # A test computes while its transaction is open, for minutes on a busy machine.
-DATABASES["default"]["OPTIONS"]["options"] = "-c lock_timeout=15s"
+DATABASES["default"]["OPTIONS"]["options"] += " -c idle_in_transaction_session_timeout=0"
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 REST_FRAMEWORK = REST_FRAMEWORK | {
     "DEFAULT_THROTTLE_RATES": {"anon": "100000/min", "user": "100000/min"}

@@ -210,8 +210,9 @@ def acknowledged(checkpoint_id: int | None) -> dict[str, list[int]]:
     return {row["chain"]: row["indices"] for row in rows}
 
 
-# The columns of ``Load`` in their order. Figures are taken out of JSON once; arrays are compared
-# from their first entry on, so that of equal shares the lowest index has its place.
+# From the time on the columns are ``Load``'s, in their order. Figures are taken out of JSON once;
+# arrays are compared from their first entry on, so that of equal shares the lowest index has its
+# place.
 _CHAINS = """
     SELECT chain, count(*), count(*) FILTER (WHERE status = ANY(%(up)s)),
            coalesce(array_agg("index") FILTER (WHERE status = %(finished)s), '{}'),

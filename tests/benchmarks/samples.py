@@ -18,12 +18,10 @@ from typing import Any
 from tests.benchmarks.jobs import PARALLELISM, SOURCE, run_job, spark
 from tests.benchmarks.pieces import KeyedRows, TimedSource
 from tests.benchmarks.report import Row
-from tests.benchmarks.throughput import INTERVAL_MS
-from weir.common import WatermarkStrategy
+from tests.benchmarks.throughput import INTERVAL_MS, running_sum
 from weir.common.batch import Batch
 from weir.datastream import StreamExecutionEnvironment
 from weir.ids import OperatorId
-from weir.operators.sinks import BlackHoleSink
 from weir.operators.sources import SplitReader
 from weir.protocol.inspection import InspectionKind, InspectSubtask
 from weir.worker.inspection.stack_samples import StackSamples
@@ -148,9 +146,7 @@ def rates(switch: Callable[[], None], seconds: float, settle_s: float) -> list[t
         counts.mkdir()
 
         def build(env: StreamExecutionEnvironment) -> None:
-            source = SwitchedSource(switch, seconds, str(counts))
-            rows = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
-            rows.key_by("key").aggregate_batches(total=("value", "sum")).sink_to(BlackHoleSink())
+            running_sum(env, SwitchedSource(switch, seconds, str(counts)))
 
         run_job(build, storage=Path(directory, "storage"), interval_ms=INTERVAL_MS)
         processes = [

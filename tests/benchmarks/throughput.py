@@ -18,6 +18,7 @@ from weir.config import ChannelConfig
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.connectors import ParquetSource
 from weir.operators.sinks import BlackHoleSink
+from weir.operators.sources import Source
 
 SLICE = ChannelConfig().batch_rows_max  # The loop's batches are as large as Weir's.
 INTERVAL_MS = 1_000
@@ -101,9 +102,7 @@ def parquet_rate(directory: Path, settle_s: float) -> Rate:
     meter = RateMeter(settle_s)
 
     def build(env: StreamExecutionEnvironment) -> None:
-        source = ParquetSource(directory)
-        rows = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
-        rows.key_by("key").aggregate_batches(total=("value", "sum")).sink_to(BlackHoleSink())
+        running_sum(env, ParquetSource(directory))
 
     with TemporaryDirectory(prefix="weir-bench-") as storage:
         run_job(build, meter, storage=Path(storage), interval_ms=INTERVAL_MS)
@@ -153,14 +152,18 @@ def checkpoints(quick: bool) -> list[Row]:
     return rows
 
 
+def running_sum(env: StreamExecutionEnvironment, source: Source) -> None:
+    """Add the job of running sums by key over what a source reads."""
+    rows = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
+    rows.key_by("key").aggregate_batches(total=("value", "sum")).sink_to(BlackHoleSink())
+
+
 def weir_rate(keys: int, seconds: float, settle_s: float, interval_ms: int | None) -> Rate:
     """The rate at which Weir keeps running sums."""
     meter = RateMeter(settle_s)
 
     def build(env: StreamExecutionEnvironment) -> None:
-        source = TimedSource(KeyedRows(keys), seconds=seconds)
-        rows = env.from_source(source, WatermarkStrategy.no_watermarks(), SOURCE).uid(SOURCE)
-        rows.key_by("key").aggregate_batches(total=("value", "sum")).sink_to(BlackHoleSink())
+        running_sum(env, TimedSource(KeyedRows(keys), seconds=seconds))
 
     with TemporaryDirectory(prefix="weir-bench-") as directory:
         run_job(build, meter, storage=Path(directory), interval_ms=interval_ms)

@@ -282,7 +282,8 @@ class Counting(Routed):
 
     def process(self, rows: list[Row]) -> None:
         counted: list[Row] = []
-        for key, row in zip(SELECTOR.keys_of_rows(rows), rows, strict=True):
+        keys = SELECTOR.keys_of_rows(rows)
+        for key, row in zip(keys, rows, strict=True):
             self._keyed.set_current_key(key)
             number = (self._number.value() or 0) + 1
             self._look_back(number)
@@ -292,8 +293,8 @@ class Counting(Routed):
             name = (counted_origin(self._uid, key), number)
             counted.append((*name, mixed(name), total, (self._here,)))
         if self._table is not None:
-            self._table.add(rows)
-            for key in {key_of(row) for row in rows}:
+            self._table.add(keys, rows)
+            for key in set(keys):
                 self._keyed.set_current_key(key)
                 self._table.compare(key, self._number.value(), self._total.value())
         self.emit(counted)
@@ -327,13 +328,13 @@ class _CountTable:
         if not ctx.state.restored:
             self._numbers.scatter(self._unchanged_slots, self._unchanged)
 
-    def add(self, rows: list[Row]) -> None:
-        """Add records.
+    def add(self, keys: list[Any], rows: list[Row]) -> None:
+        """Add records by their keys.
 
         Raises:
             InvariantBroken: A row that never changes is not there, or has changed.
         """
-        slots = self._table.slots_of(np.array([key_of(row) for row in rows], np.int64))
+        slots = self._table.slots_of(np.array(keys, np.int64))
         self._numbers.add(slots, np.ones(len(rows), np.int64))
         self._totals.add(slots, np.array([row[2] for row in rows], np.int64))
         if (self._numbers.gather(self._unchanged_slots) != self._unchanged).any():

@@ -15,7 +15,7 @@ from weir.output.needs import Known, Need
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.restore import CHANGES
 from weir.state import chains, store
-from weir.state.columns import Column
+from weir.state.changed_rows import ChangedRows
 from weir.storage.local_copies import LocalCopies
 
 pytestmark = pytest.mark.whole
@@ -75,13 +75,6 @@ def test_a_table_that_is_restored_without_its_changes_is_caught(
 def test_changes_of_a_table_that_are_not_noted_are_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
-    add = Column.add
-
-    def unnoted(column: Column, *rows: Any) -> None:
-        column.progress, noted = None, column.progress
-        add(column, *rows)
-        column.progress = noted
-
-    monkeypatch.setattr(Column, "add", unnoted)
+    monkeypatch.setattr(ChangedRows, "mark", lambda rows, slots: None)
     failure = caught_at("changed rows are not noted", show, first=169)
     assert "in a table" in str(failure)
