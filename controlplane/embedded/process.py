@@ -6,10 +6,10 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self, TypedDict
+from typing import BinaryIO, Protocol, Self, TypedDict, Unpack
 
 import psutil
 
@@ -22,6 +22,7 @@ POLL_S = 0.02
 RETRY_S = 0.2
 LOG_TAIL_LINES = 20
 LOG_TAIL_BYTES = 16_384
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ServiceError(ExternalError):
@@ -200,8 +201,8 @@ class ServiceProcess(ABC):
     # The start.
 
     def _await_ready(self, deadline: float) -> None:
-        log_start = self._spawn()
         try:
+            log_start = self._spawn()
             while not self._answers():
                 assert self._process is not None
                 if (code := self._process.poll()) is not None:
@@ -230,15 +231,58 @@ class ServiceProcess(ABC):
 
     def _popen(self, command: Sequence[str], log: int) -> ChildProcess:
         options: ProcessOptions = {"cwd": "/", **self._popen_options()}
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # Ctrl-C in the terminal reaches the starter alone, which then ends all in order.
-            start_new_session=True,
-            **options,
-        )
+        return popen(command, stdout=log, stderr=log, **options)
+
+
+def popen(
+    command: Sequence[str], *, stdout: int, stderr: int, **options: Unpack[ProcessOptions]
+) -> ChildProcess:
+    """Start a child without input that leads a session; a start that is interrupted leaves none.
+
+    Ctrl-C in the terminal reaches the starter alone, which then ends all in order. One that comes
+    while the child has begun and ``subprocess.Popen`` has not returned it ends the child here.
+    """
+    child: ChildProcess | None = None
+    try:
+        with _handlers_held():
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                **options,
+            )
+    except BaseException:
+        if child is not None:
+            kill_group(child)
+        raise
+    return child
+
+
+@contextmanager
+def _handlers_held() -> Iterator[None]:
+    """Let Python's handlers of the signals that end this process run after the block.
+
+    Signals are not blocked, since a child would begin with them blocked. No other thread than the
+    main one runs handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {
+        number: handler for number in END_SIGNALS if callable(handler := signal.getsignal(number))
+    }
+    for number in handlers:
+        signal.signal(number, lambda number, frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in arrived:
+            signal.raise_signal(late)
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -44,6 +44,7 @@ from controlplane.embedded.process import (
     ServiceProcess,
     ServiceStoppedError,
     open_log,
+    popen,
     tail,
 )
 from controlplane.embedded.program import Program
@@ -242,15 +243,7 @@ class Stack:
         command, environment = [sys.executable, "-m", "django", *arguments], self.environment
         server, title = self._fork_server, arguments[0]
         fork = fork_with(server, command, environment, title=title, stdout=output, stderr=log)
-        return fork or subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=log,
-            cwd=BASE_DIR,
-            env=environment,
-            start_new_session=True,
-        )
+        return fork or popen(command, stdout=output, stderr=log, cwd=str(BASE_DIR), env=environment)
 
     def _start_fork_server(self) -> None:
         """Start it, once for all starts of programs; only Linux can signal what is no child."""

@@ -16,14 +16,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from controlplane.base.hardening import make_undumpable
-from controlplane.embedded.process import ServiceError
+from controlplane.embedded.process import END_SIGNALS, ServiceError
 from controlplane.embedded.server import is_free
 from controlplane.embedded.stack import Stack
 from controlplane.management.commands.weir_prepare import ADMIN, OPERATOR
 
 PREFERRED_PORT = 8000
 NAMED_MAX = 10  # Jobs of an earlier run that are named.
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Command(BaseCommand):

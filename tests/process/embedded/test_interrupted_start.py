@@ -1,15 +1,18 @@
 """Ctrl-C while the control plane of an example makes its database: all that has begun ends."""
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.process import open_log, popen
 from tests.processes import processes_of
 from tests.services import reachable_directory
 from tests.waiting import TIMEOUT_S, wait_until
@@ -69,3 +72,24 @@ def test_half_a_database_is_not_taken_for_one(home: Path) -> None:
     with server:
         server.connect().close()
     server.remove()
+
+
+def test_ctrl_c_while_a_child_begins_ends_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+    begin = subprocess.Popen
+
+    def interrupted_popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        child = begin(*arguments, **options)
+        begun.append(child)
+        os.kill(os.getpid(), signal.SIGINT)  # A handler that runs here would lose the child.
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted_popen)
+    handler = signal.getsignal(signal.SIGINT)
+    with open_log(tmp_path / "log") as log, pytest.raises(KeyboardInterrupt):
+        popen(["sleep", "600"], stdout=log.fileno(), stderr=log.fileno(), cwd="/")
+    (child,) = begun
+    assert child.poll() == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGINT) is handler
