@@ -1,4 +1,4 @@
-"""Ctrl-C while the control plane of an example makes its database: all that has begun ends."""
+"""Ctrl-C while a process begins or an example makes its database: all that has begun ends."""
 
 import os
 import shutil
