@@ -36,6 +36,7 @@ class MixedKeysError(WeirError):
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 SlotKey: TypeAlias = int | str | bytes | None
 
+_OWN_SLOTS = {scalar.TAG_NONE, scalar.TAG_INT, scalar.TAG_STR}  # Keys that are their slot keys.
 _NONE_HASH = np.uint64(scalar.hash_64(None))
 _SHIFT_33 = np.uint64(33)
 _FMIX_1 = np.uint64(scalar.FMIX_1)
@@ -56,7 +57,7 @@ def hash_column(array: pa.Array) -> npt.NDArray[np.uint32]:
     Raises:
         KeyTypeError: A value is NaN, or of a type that cannot be a key.
     """
-    return _hash_64(array).astype(np.uint32)
+    return hash_64_column(array).astype(np.uint32)
 
 
 def key_groups_of(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray[np.uint16]:
@@ -70,16 +71,23 @@ def key_groups_of(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDAr
     if not columns:
         raise KeyTypeError("a key needs at least one column")
     if len(columns) == 1:
-        hashes = _hash_64(columns[0])
+        hashes = hash_64_column(columns[0])
     else:
         hashes = _start(scalar.TAG_TUPLE, np.full(len(columns[0]), 8 * len(columns), np.uint64))
         for column in columns:
-            _mix_in(hashes, _hash_64(column))
+            _mix_in(hashes, hash_64_column(column))
         _finish(hashes)
     return (hashes.astype(np.uint32) % np.uint32(max_parallelism)).astype(np.uint16)
 
 
-def _hash_64(array: pa.Array) -> Hashes:
+def hash_64_column(array: pa.Array) -> Hashes:
+    """``hash_64`` of every value of ``array``, in an array of the caller's own.
+
+    Shape: n values -> n hashes.
+
+    Raises:
+        KeyTypeError: A value is NaN, or of a type that cannot be a key.
+    """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     kind = array.type
@@ -117,7 +125,7 @@ def used_values(array: pa.DictionaryArray) -> tuple[pa.Array, npt.NDArray[np.int
 
 def _dictionary(array: pa.DictionaryArray) -> Hashes:
     values, codes = used_values(array)
-    picked: Hashes = np.append(_hash_64(values), _NONE_HASH)[codes]
+    picked: Hashes = np.append(hash_64_column(values), _NONE_HASH)[codes]
     return picked
 
 
@@ -313,6 +321,16 @@ def key_of_slot(slot: SlotKey) -> scalar.Key:
     return scalar.decode_key(slot) if type(slot) is bytes else slot
 
 
+def canonical(slot: SlotKey) -> bytes:
+    """The canonical form of a slot key."""
+    return slot if type(slot) is bytes else scalar.encode_key(slot)
+
+
+def slot_of(stored: bytes) -> SlotKey:
+    """The slot key of a canonical form."""
+    return slot_key(scalar.decode_key(stored)) if stored[0] in _OWN_SLOTS else stored
+
+
 def stored_key_type(slots: Iterable[Sequence[Any]]) -> pa.DataType | None:
     """The column type for all these keys, in pieces; None: only canonical bytes can hold them."""
     common: pa.DataType | None = None
@@ -341,8 +359,7 @@ def store_keys(slots: Sequence[SlotKey], kind: pa.DataType | None) -> pa.Array:
         MixedKeysError: A key is of another type; only canonical bytes can hold all of them.
     """
     if kind is None:
-        encoded = [slot if type(slot) is bytes else scalar.encode_key(slot) for slot in slots]
-        return pa.array(encoded, pa.binary())
+        return pa.array([canonical(slot) for slot in slots], pa.binary())
     if pa.types.is_int64(kind) and _all_are(int, slots):
         try:
             words = struct.pack(f"={len(slots)}q", *slots)  # Three times as fast as pa.array.

@@ -13,7 +13,7 @@ two barriers (``weir.state.progress``), so that a checkpoint can read those alon
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,76 +24,14 @@ from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.arrays import Arrays, HeapArrays
 from weir.state.changed_rows import ChangedRows, Slots
-from weir.state.codec import SlotKey, key_groups_of, key_of_slot, slot_key, used_values
+from weir.state.codec import key_groups_of, slot_key
 from weir.state.columns import ROWS_MIN, Column
-from weir.state.integer_index import IntegerIndex
+from weir.state.key_index import KeyIndex, Keys
 from weir.state.progress import Progress, Since
-
-Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
 
 CHUNK_ROWS = 65_536
 _NULL_SLOT = 0
-_OBJECT_KEY_BYTES = 200  # In memory, with its place in the index.
-_INT64 = np.iinfo(np.int64)
 _FILES = 0  # A table's only number in its progress.
-
-
-class _Index(Protocol):
-    """Keys without null, numbered from 0 in the order they first came."""
-
-    def add(self, keys: Any) -> Slots:
-        """The numbers of keys; new ones get the next numbers."""
-
-    def find(self, key: Any) -> int | None:
-        """The number of a slot key; None: it is not in the index."""
-
-    def take(self, numbers: Slots) -> pa.Array | list[Key]:
-        """The keys with these numbers."""
-
-    @property
-    def nbytes(self) -> int:
-        """About the bytes of memory that it takes."""
-
-    def stored(self) -> "tuple[npt.NDArray[np.int64] | list[SlotKey], int]":
-        """An append-only sequence that holds the keys in order, and their number."""
-
-    def __len__(self) -> int: ...
-
-
-class _ObjectIndex:
-    """Keys of any other type, in a dictionary."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[SlotKey, int] = {}
-        self._keys: list[SlotKey] = []
-
-    def add(self, keys: Sequence[Key]) -> Slots:
-        numbers, known = self._numbers, self._keys
-        assigned = np.empty(len(keys), np.int64)
-        for row, key in enumerate(keys):
-            slot = key if type(key) is str else slot_key(key)
-            number = numbers.get(slot)
-            if number is None:
-                number = numbers[slot] = len(known)
-                known.append(slot)
-            assigned[row] = number
-        return assigned
-
-    def find(self, key: SlotKey) -> int | None:
-        return self._numbers.get(key)
-
-    @property
-    def nbytes(self) -> int:
-        return len(self._keys) * _OBJECT_KEY_BYTES
-
-    def take(self, numbers: Slots) -> list[Key]:
-        return [key_of_slot(self._keys[number]) for number in numbers.tolist()]
-
-    def stored(self) -> tuple[list[SlotKey], int]:
-        return self._keys, len(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 class ColumnarTable:
@@ -115,7 +53,7 @@ class ColumnarTable:
 
         Args:
             notes_changes: Whether checkpoints may hold what changed.
-            arrays: The arrays that it lies in, but for keys that are no integers; None: in memory.
+            arrays: The arrays that it lies in; None: in memory.
 
         Raises:
             ConfigError: A column is of a type that has no fixed size.
@@ -130,19 +68,14 @@ class ColumnarTable:
         self.key_type = key_type
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
-        self._arrays = arrays or HeapArrays()
+        self.arrays = arrays or HeapArrays()
         self.columns = {
-            key: Column(dtype, chunk_rows, self._arrays) for key, dtype in columns.items()
+            key: Column(dtype, chunk_rows, self.arrays) for key, dtype in columns.items()
         }
         self.chunk_rows = chunk_rows
-        self._is_int = (
-            key_type is not None
-            and pa.types.is_integer(key_type)
-            and not pa.types.is_uint64(key_type)
-        )
-        self._index: _Index = IntegerIndex(self._arrays) if self._is_int else _ObjectIndex()
+        self._index = KeyIndex(key_type, self.arrays)
         self._has_null = False
-        self._groups: npt.NDArray[np.uint16] = self._arrays.zeros(ROWS_MIN, np.uint16)
+        self._groups: npt.NDArray[np.uint16] = self.arrays.zeros(ROWS_MIN, np.uint16)
         self._groups[_NULL_SLOT] = key_group(None, max_parallelism)
         self._progress = self._new_progress() if notes_changes else None
         for made in self.columns.values():
@@ -159,7 +92,7 @@ class ColumnarTable:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes of memory that its keys and values take."""
+        """The bytes of memory that its keys and values take."""
         return self._index.nbytes + sum(column.nbytes for column in self.columns.values())
 
     @property
@@ -195,7 +128,7 @@ class ColumnarTable:
         made = ColumnarTable(
             self.name, key_type, columns, self.key_groups, self.max_parallelism,
             chunk_rows=self.chunk_rows, notes_changes=self._progress is not None,
-            arrays=self._arrays,
+            arrays=self.arrays,
         )  # fmt: skip
         made._index, made._groups = self._index, self._groups
         made._has_null = self._has_null
@@ -218,13 +151,20 @@ class ColumnarTable:
             KeyTypeError: A key has no canonical encoding.
             ProtocolError: A key belongs to another subtask.
         """
-        if isinstance(keys, pa.ChunkedArray):
-            keys = keys.combine_chunks()
-        if isinstance(keys, np.ndarray):
-            return self._slots_of_int(keys) if self._is_int else self._slots_of(pa.array(keys))
-        if isinstance(keys, pa.Array):
-            return self._slots_of(keys)
-        return self._slots_of_python(keys)
+        before = len(self._index)
+        slots = self._index.add(keys)
+        if len(self._index) > before:
+            new = self._index.take(np.arange(before + 1, self.rows))
+            if isinstance(new, pa.Array):
+                groups = key_groups_of([new], self.max_parallelism)
+            else:
+                groups = np.array([key_group(key, self.max_parallelism) for key in new], np.uint16)
+            self._appended(groups)
+        if not self._has_null and len(slots) and slots.min() == _NULL_SLOT:
+            self._check(self._groups[:1])
+            self._has_null = True
+            self._note_new(_NULL_SLOT, _NULL_SLOT + 1)
+        return slots
 
     def column(self, name: str) -> Column:
         """The value column of this name."""
@@ -236,11 +176,10 @@ class ColumnarTable:
         Shape: n slots -> n keys.
         """
         null = slots == _NULL_SLOT
-        numbers = slots - 1
         if not null.any():
-            return self._typed(self._index.take(numbers))
+            return self._typed(self._index.take(slots))
         keys: list[Key] = [None] * len(slots)
-        taken = self._index.take(numbers[~null])
+        taken = self._index.take(slots[~null])
         values = taken if isinstance(taken, list) else taken.to_pylist()
         for row, key in zip(np.flatnonzero(~null).tolist(), values, strict=True):
             keys[row] = key
@@ -248,12 +187,8 @@ class ColumnarTable:
 
     def values_of(self, key: Key) -> dict[str, Any]:
         """A key's values by column; empty where the table does not have it."""
-        if key is None:
-            slot = _NULL_SLOT if self._has_null else None
-        else:
-            number = self._find(slot_key(key))
-            slot = None if number is None else number + 1
-        if slot is None:
+        slot = self._index.find(slot_key(key))
+        if slot is None or (slot == _NULL_SLOT and not self._has_null):
             return {}
         row = np.array([slot])
         return {name: column.gather(row)[0].item() for name, column in self.columns.items()}
@@ -282,19 +217,12 @@ class ColumnarTable:
 
     def _new_progress(self) -> Progress[ChangedRows]:
         # Without the table itself: one that is dropped goes at once, and its files with it.
-        index, arrays = self._index, self._arrays
+        index, arrays = self._index, self.arrays
         return Progress(lambda: ChangedRows(len(index) + 1, arrays))
 
-    def _find(self, key: SlotKey) -> int | None:
-        if not self._is_int:
-            return self._index.find(key)
-        is_known = type(key) is int and _INT64.min <= key <= _INT64.max
-        return self._index.find(key) if is_known else None
-
-    def view_parts(self) -> tuple[Any, int, npt.NDArray[np.uint16], bool]:
+    def view_parts(self) -> tuple[pa.Array, int, npt.NDArray[np.uint16], bool]:
         """Stored keys, rows, key groups and whether there is a null key: all append-only."""
-        keys, _ = self._index.stored()
-        return keys, self.rows, self._groups, self._has_null
+        return self._index.stored(), self.rows, self._groups, self._has_null
 
     def _typed(self, keys: pa.Array | list[Key]) -> pa.Array | list[Key]:
         if self.key_type is None:
@@ -303,81 +231,12 @@ class ColumnarTable:
             return keys.cast(self.key_type)
         return pa.array(keys, self.key_type)
 
-    def _slots_of(self, keys: pa.Array) -> Slots:
-        if pa.types.is_dictionary(keys.type):
-            return self._slots_of_coded(*used_values(keys))
-        if self._is_int:
-            if not keys.null_count:
-                return self._slots_of_int(keys.cast(pa.int64()).to_numpy())
-            slots = np.full(len(keys), _NULL_SLOT, np.int64)
-            valid = keys.is_valid().to_numpy(zero_copy_only=False)
-            slots[valid] = self._slots_of_int(keys.drop_null().cast(pa.int64()).to_numpy())
-            self._note_null()
-            return slots
-        try:
-            encoded = keys.dictionary_encode()
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            return self._slots_of_python(keys.to_pylist())
-        codes = encoded.indices.fill_null(len(encoded.dictionary))
-        return self._slots_of_coded(encoded.dictionary, codes.to_numpy())
-
-    def _slots_of_coded(self, values: pa.Array, codes: npt.NDArray[Any]) -> Slots:
-        """Look up every value once; ``codes`` index them by row, one past the last for null.
-
-        Every value must occur in a row: looking one up makes it a key.
-        """
-        slots = np.append(self._slots_of_values(values), _NULL_SLOT)
-        looked_up: Slots = slots[codes]
-        if len(looked_up) and looked_up.min() == _NULL_SLOT:
-            self._note_null()
-        return looked_up
-
-    def _slots_of_values(self, values: pa.Array) -> Slots:
-        if self._is_int:
-            return self._slots_of(values)
-        before = len(self._index)
-        numbers = self._index.add(values.to_pylist())
-        if len(self._index) > before:
-            new_rows, first_at = np.unique(numbers, return_index=True)
-            at = first_at[new_rows >= before]
-            self._appended(key_groups_of([values.take(pa.array(at))], self.max_parallelism))
-        return numbers + 1
-
-    def _slots_of_int(self, keys: npt.NDArray[Any]) -> Slots:
-        before = len(self._index)
-        numbers = self._index.add(np.ascontiguousarray(keys, np.int64))
-        if len(self._index) > before:
-            new = self._index.take(np.arange(before, len(self._index)))
-            self._appended(key_groups_of([new], self.max_parallelism))
-        return numbers + 1
-
-    def _slots_of_python(self, keys: Sequence[Key]) -> Slots:
-        if self._is_int:
-            return self._slots_of(pa.array(keys, pa.int64()))
-        slots = np.full(len(keys), _NULL_SLOT, np.int64)
-        valid = [row for row, key in enumerate(keys) if key is not None]
-        if len(valid) < len(keys):
-            self._note_null()
-        before = len(self._index)
-        slots[valid] = self._index.add([keys[row] for row in valid]) + 1
-        if len(self._index) > before:
-            new = self._index.take(np.arange(before, len(self._index)))
-            groups = [key_group(key, self.max_parallelism) for key in new]
-            self._appended(np.array(groups, np.uint16))
-        return slots
-
-    def _note_null(self) -> None:
-        if not self._has_null:
-            self._check(self._groups[:1])
-            self._has_null = True
-            self._note_new(_NULL_SLOT, _NULL_SLOT + 1)
-
     def _appended(self, groups: npt.NDArray[np.uint16]) -> None:
         """Make room for the keys that the index has just added, and store their key groups."""
         self._check(groups)
         rows = self.rows
         if rows > len(self._groups):
-            self._groups, _ = self._arrays.grown(self._groups, rows)
+            self._groups, _ = self.arrays.grown(self._groups, rows)
         self._groups[rows - len(groups) : rows] = groups
         for column in self.columns.values():
             column.grow(rows)

@@ -99,12 +99,12 @@ class IntegerIndex:
         """The keys with these numbers."""
         return pa.array(self._keys[numbers], pa.int64())
 
-    def stored(self) -> tuple[Integers, int]:
-        """An array that holds the keys in the order of their numbers, and their number.
+    def stored(self) -> pa.Array:
+        """All keys in the order of their numbers.
 
-        What is there stays as it is: the array is only appended to, and replaced when it is full.
+        They are not copied, and later ones change nothing in it.
         """
-        return self._keys, self._count
+        return pa.array(self._keys[: self._count])
 
     def add(self, keys: Integers) -> Numbers:
         """The numbers of keys; those not seen before get the next numbers.

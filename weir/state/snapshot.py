@@ -37,6 +37,7 @@ import pyarrow as pa
 
 from weir.common.typeinfo import TypeInformation, type_from_wire
 from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaError
+from weir.graph.key_groups import encode_key
 from weir.ids import KeyGroupRange, StateHandle
 from weir.protocol.restore import CHANGES, WHOLE
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend, file_name
@@ -48,6 +49,7 @@ from weir.state.codec import (
     SlotKey,
     key_of_slot,
     load_keys,
+    slot_of,
     store_keys,
     stored_key_type,
 )
@@ -464,24 +466,25 @@ def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
     """The rows of a table: all, in their order, or those that changed."""
     keys, groups = frozen.keys, frozen.groups
     first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
-    of_objects = not isinstance(keys, np.ndarray)
+    of_objects = pa.types.is_large_binary(keys.type)  # In canonical form.
     piece_rows = PIECE_OBJECTS if of_objects else frozen.rows
 
-    def slots(rows: _Rows) -> list[SlotKey]:
+    def keys_at(rows: _Rows) -> pa.Array:
         if not isinstance(rows, slice):
-            return [keys[row - 1] if row else None for row in rows.tolist()]
-        piece: list[SlotKey] = [None] if rows.start == 0 else []
-        piece += keys[max(rows.start - 1, 0) : rows.stop - 1]
-        return piece
+            return keys.take(pa.array(rows - 1, mask=rows == 0))
+        if rows.start == 0:
+            return pa.concat_arrays([pa.nulls(1, keys.type), keys[: rows.stop - 1]])
+        return keys[rows.start - 1 : rows.stop - 1]
+
+    def slots(rows: _Rows) -> list[SlotKey]:
+        return [None if key is None else slot_of(key) for key in keys_at(rows).to_pylist()]
 
     def stored_keys(rows: _Rows) -> pa.Array:
-        if of_objects:
+        if not of_objects:
+            return keys_at(rows)
+        if key_kind is not None:
             return store_keys(slots(rows), key_kind)
-        if not isinstance(rows, slice):
-            return pa.array(keys[np.maximum(rows, 1) - 1], mask=rows == 0)
-        if rows.start == 0:
-            return pa.concat_arrays([pa.nulls(1, pa.int64()), pa.array(keys[: rows.stop - 1])])
-        return pa.array(keys[rows.start - 1 : rows.stop - 1])
+        return keys_at(rows).fill_null(encode_key(None))
 
     def pieces() -> Iterator[tuple[_Rows, list[npt.NDArray[Any]]]]:
         if of_changes:
@@ -494,7 +497,7 @@ def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
                 own = slice(span.start - chunk, span.stop - chunk)
                 yield span, [column[own] for column in values]
 
-    key_kind: pa.DataType | None = pa.int64()
+    key_kind: pa.DataType | None = keys.type
     if of_objects:
         # Columns are read once only, so the type must be right the first time.
         known = frozen.changed_rows() if of_changes else _spans(first, frozen.rows, piece_rows)
@@ -511,7 +514,7 @@ def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
         },
     )
     kinds = {name: pa.from_numpy_dtype(dtype) for name, dtype in columns.items()}
-    schema = _schema(about, key_kind, kinds)
+    schema = _schema(about, keys.type if key_kind is None else key_kind, kinds)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for rows, values in pieces():

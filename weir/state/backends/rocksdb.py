@@ -44,10 +44,9 @@ from weir.state.backends.base import Entries, FrozenView, Held, StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.changed_keys import ChangedKeys
 from weir.state.backends.mapped import MappedArrays
-from weir.state.backends.rocksdb_keys import GROUP_BYTES, canonical, slot_of
 from weir.state.backends.rocksdb_options import database_options, move_options
-from weir.state.backends.rocksdb_views import FrozenRocks, FrozenRocksChanges, View
-from weir.state.codec import SlotKey
+from weir.state.backends.rocksdb_views import GROUP_BYTES, FrozenRocks, FrozenRocksChanges, View
+from weir.state.codec import SlotKey, canonical, slot_of
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
 from weir.state.progress import Progress

@@ -2,15 +2,17 @@
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.changed_keys import ChangedKeys, merged
-from weir.state.backends.rocksdb_keys import GROUP_BYTES, slot_of
+from weir.state.codec import slot_of
 from weir.state.progress import Since
 
 if TYPE_CHECKING:
     from weir.state.backends.rocksdb import RocksTable, RocksTables
+
+GROUP_BYTES: Final = 2  # Of a key in RocksDB, before its canonical form.
 
 
 class View:

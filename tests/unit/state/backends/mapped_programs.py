@@ -1,7 +1,8 @@
 """A table larger than the memory for it: started by a test, prints the growth of its own memory.
 
-``python -m tests.unit.state.backends.mapped_programs DIRECTORY``: the bytes of the stored table,
-and the most anonymous memory above that at first, with its snapshots and then with its restore.
+``python -m tests.unit.state.backends.mapped_programs DIRECTORY KIND KEYS``, the kind that of an Arrow
+type: the bytes of the stored table, and the most anonymous memory above that at first, with its
+snapshots and then with its restore.
 """
 
 import sys
@@ -22,7 +23,7 @@ from weir.storage.writer import StoredSnapshotWriter
 
 GROUPS = KeyGroupRange(0, 31)
 COLUMNS = {f"n{i}": np.dtype(np.int64) for i in range(16)}
-KEYS, SLICE_ROWS, STEP = 2_500_000, 16_384, 1_000_003
+SLICE_ROWS, STEP = 16_384, 1_000_003
 JOB, SUBTASK = JobId("job"), SubtaskId(OperatorId("op"), 0)
 
 
@@ -44,30 +45,30 @@ class Peak:
             threading.Event().wait(0.003)
 
 
-def change(store: OperatorStateStore, add: int, keys: int = KEYS) -> None:
+def change(store: OperatorStateStore, kind: pa.DataType, add: int, keys: int) -> None:
     """Add to the values of keys, of which there may be none so far."""
-    table = store.table("rows", pa.int64(), COLUMNS)
+    table = store.table("rows", kind, COLUMNS)
     for start in range(0, keys, SLICE_ROWS):
         numbers = np.arange(start, min(start + SLICE_ROWS, keys))
-        slots = table.slots_of(numbers * STEP)
+        slots = table.slots_of(pa.array(numbers * STEP).cast(kind))
         for index, column in enumerate(table.columns.values()):
             column.add(slots, numbers * index + add)
 
 
-def main(directory: str) -> None:
+def main(directory: str, kind: pa.DataType, keys: int) -> None:
     """Fill a table, change it beside its snapshots, whole and of changes, and restore it."""
     config = StateConfig(backend=StateBackendKind.ROCKSDB, directory=directory)
     store = OperatorStateStore(
         GROUPS, 32, keyed=True, read=lambda handle: b"", tables=open_tables(config, GROUPS)
     )
-    change(store, 1, 10)
+    change(store, kind, 1, 10)
     peak = Peak()
     first = peak.now
-    change(store, 1)
-    change(store, 0, 10)
+    change(store, kind, 1, keys)
+    change(store, kind, 0, 10)
     files = LocalStore(directory + "/snapshots")
-    whole = _written(store, files, 1, 0)
-    _written(store, files, 2, 1, keys=KEYS // 8)
+    whole = _written(store, files, 1, 0, kind, keys)
+    _written(store, files, 2, 1, kind, keys // 8)
     grown = peak.most - first
     store.close()
     peak.most = peak.now
@@ -79,11 +80,11 @@ def main(directory: str) -> None:
         read=lambda handle: read_handle(files, JOB, handle),
         tables=open_tables(config, GROUPS),
     )
-    table = restored.table("rows", pa.int64(), COLUMNS)
-    assert len(table) == KEYS
-    for start in range(10, KEYS, SLICE_ROWS):
-        numbers = np.arange(start, min(start + SLICE_ROWS, KEYS))
-        slots = table.slots_of(numbers * STEP)
+    table = restored.table("rows", kind, COLUMNS)
+    assert len(table) == keys
+    for start in range(10, keys, SLICE_ROWS):
+        numbers = np.arange(start, min(start + SLICE_ROWS, keys))
+        slots = table.slots_of(pa.array(numbers * STEP).cast(kind))
         for index, column in enumerate(table.columns.values()):
             assert (column.gather(slots) == numbers * index + 1).all()
     restored.close()
@@ -91,7 +92,12 @@ def main(directory: str) -> None:
 
 
 def _written(
-    store: OperatorStateStore, files: LocalStore, number: int, base: int, keys: int = KEYS
+    store: OperatorStateStore,
+    files: LocalStore,
+    number: int,
+    base: int,
+    kind: pa.DataType,
+    keys: int,
 ) -> tuple:  # type: ignore[type-arg]
     """The files of a checkpoint, while values of so many keys change."""
     checkpoint_id = CheckpointId(number)
@@ -102,9 +108,9 @@ def _written(
     parts = store.freeze(checkpoint_id, CheckpointId(base))
     handles = []
     thread = threading.Thread(target=lambda: handles.extend(h for p in parts for h in p.write(out)))
-    change(store, 7, keys)  # First, so that every chunk has to be saved.
+    change(store, kind, 7, keys)  # First, so that every chunk has to be saved.
     thread.start()
-    change(store, 5, keys)
+    change(store, kind, 5, keys)
     thread.join()
     for part in parts:
         part.release()
@@ -113,4 +119,4 @@ def _written(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], pa.type_for_alias(sys.argv[2]), int(sys.argv[3]))

@@ -14,8 +14,8 @@ from weir.state.backends import rocksdb
 from weir.state.backends.base import StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.rocksdb import RocksTables
-from weir.state.backends.rocksdb_keys import canonical
 from weir.state.backends.rocksdb_options import block_cache
+from weir.state.codec import canonical
 
 ROOM = 320_000_000
 LIMIT = SLOT_MEMORY_BYTES_MIN + ROOM
