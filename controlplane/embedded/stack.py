@@ -44,7 +44,6 @@ from controlplane.embedded.process import (
     ServiceProcess,
     ServiceStoppedError,
     open_log,
-    popen,
     tail,
 )
 from controlplane.embedded.program import Program
@@ -57,6 +56,7 @@ from controlplane.embedded.server import (
     kept_secret,
     write_private,
 )
+from weir.child_process import popen
 
 # Settings that the stack makes itself.
 _OWN_SETTINGS = frozenset({"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "WEIR_ENCRYPTION_KEYS"})

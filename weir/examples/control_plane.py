@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import urllib3
 
+from weir.child_process import popen
 from weir.tools import control_plane
 
 START_S = 120.0
@@ -112,16 +113,12 @@ class LocalControlPlane:
         self._home.mkdir(parents=True, exist_ok=True)
         log, access = self._home / "weir_up.log", self._home / "access.json"
         access.unlink(missing_ok=True)
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                control_plane.command(
-                    "weir_up", f"--home={self._home}", "--port=0", f"--access={access}"
-                ),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches only this process.
-            )
+        command = control_plane.command(
+            "weir_up", f"--home={self._home}", "--port=0", f"--access={access}"
+        )
         try:
+            with log.open("wb") as output:
+                self._process = popen(command, stdout=output.fileno(), stderr=output.fileno())
             self._await(access, log)
         except BaseException:  # Ctrl-C too: nothing else ends what has begun.
             self._stop()
@@ -148,7 +145,8 @@ class LocalControlPlane:
             time.sleep(0.1)
 
     def _stop(self) -> None:
-        assert self._process is not None
+        if self._process is None:
+            return
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:

@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from controlplane.base.hardening import make_undumpable
-from controlplane.embedded.process import END_SIGNALS, ServiceError
 from controlplane.embedded.server import is_free
 from controlplane.embedded.stack import Stack
 from controlplane.management.commands.weir_prepare import ADMIN, OPERATOR
+from weir.child_process import END_SIGNALS
+from weir.errors import ExternalError
 
 PREFERRED_PORT = 8000
 NAMED_MAX = 10  # Jobs of an earlier run that are named.
@@ -115,7 +116,7 @@ class Command(BaseCommand):
                 signal.pause()
         except KeyboardInterrupt:
             console.print("Stopping all services in order, about 5 s.")
-        except ServiceError as error:
+        except ExternalError as error:
             raise CommandError(str(error)) from error
         finally:
             for number in END_SIGNALS:  # A second Ctrl-C must not interrupt the orderly end.

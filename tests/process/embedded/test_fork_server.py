@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from controlplane.embedded.fork_server import LOST, Fork, ForkServer
-from controlplane.embedded.process import is_alive
 from controlplane.embedded.stack import BASE_DIR
 from tests.waiting import TIMEOUT_S, wait_until
+from weir.child_process import is_alive
 
 LOADED = "print('loaded once', flush=True)\nstate = []\n"
 # Says what it sees. With "wait" it goes on until it is ended, with "fail" it raises.

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from controlplane.embedded.postgres import Postgres
-from controlplane.embedded.process import open_log, popen
+from controlplane.embedded.process import open_log
 from tests.processes import processes_of
 from tests.services import reachable_directory
 from tests.waiting import TIMEOUT_S, wait_until
+from weir.child_process import popen
 from weir.examples.demo import let_through
 
 CONTROL_PLANE = """

@@ -5,8 +5,8 @@ import sys
 
 import psutil
 
-from controlplane.embedded.process import is_alive
 from tests.waiting import wait_until
+from weir.child_process import is_alive
 
 # The first thread ends by itself, which Python never does; the other goes on for a moment.
 FIRST_THREAD_ENDS = """

@@ -15,10 +15,10 @@ from controlplane.embedded.process import (
     ServiceError,
     ServiceRunningError,
     ServiceStoppedError,
-    is_alive,
 )
 from controlplane.embedded.program import Program
 from tests.waiting import TIMEOUT_S, wait_until
+from weir.child_process import is_alive
 
 # Starts a child, says so, and waits. With "deaf" it ignores the request to end.
 SCRIPT = """

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 
-from controlplane.embedded.process import ServiceError, ServiceProcess, is_alive
+from controlplane.embedded.process import ServiceError, ServiceProcess
 from controlplane.embedded.server import free_port
 from controlplane.embedded.stack import ALL, PROGRAMS, HomeInUseError, Stack
 from tests.migrated import begin_prepared
@@ -22,6 +22,7 @@ from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
 from tests.processes import processes_of
 from tests.services import reachable_directory
 from tests.waiting import wait_until
+from weir.child_process import is_alive
 
 pytestmark = [pytest.mark.timeout(240)]
 

@@ -1,4 +1,4 @@
-"""The index of texts and byte strings: numbers in order, whatever their hashes."""
+"""The index of texts and byte strings: numbers in order, also of values with one hash."""
 
 from collections.abc import Iterator
 from pathlib import Path

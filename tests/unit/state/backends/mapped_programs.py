@@ -1,8 +1,8 @@
 """A table larger than the memory for it: started by a test, prints the growth of its own memory.
 
-``python -m tests.unit.state.backends.mapped_programs DIRECTORY KIND KEYS``, the kind that of an Arrow
-type: the bytes of the stored table, and the most anonymous memory above that at first, with its
-snapshots and then with its restore.
+``python -m tests.unit.state.backends.mapped_programs DIRECTORY KIND KEYS``, where the kind is the
+name of an Arrow type: the bytes of the stored table, and the most anonymous memory above that at
+first, with its snapshots and then with its restore.
 """
 
 import sys
