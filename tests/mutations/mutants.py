@@ -186,9 +186,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "weir/state/timers.py",
         ("self._heap[0][0] > now_ms:", "self._heap[0][0] >= now_ms:"),
         ("while heap and tables[heap[0][2]]", "while False and tables[heap[0][2]]"),
-        ("if group not in self._key_groups:", "if False:"),
+        ("if group not in key_groups:", "if False:"),
         ("            (timer[0], number, index,", "            (timer[0], number + 1, index,"),
         ("if timer in self._numbers.tables[index]:", "if False:"),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_rocksdb_timers.py",
+        "weir/state/backends/rocksdb_timers.py",
+        ("            self._made.remove(_GROUP, slot)", "            pass"),
+        ("if far := [slot for slot in slots if slot >= self._horizon]:", "if far := slots:"),
+        ("                self._table.put(_GROUP, later, True)", "                pass"),
     ),
     *_planted(
         "tests/unit/state",
@@ -212,6 +219,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/state/test_integer_index.py",
         "weir/state/integer_index.py",
         ("if self._low is not None and not self._spans(keys):", "if False:"),
+    ),
+    *_planted(
+        "tests/unit/state/test_bytes_index.py",
+        "weir/state/bytes_index.py",
+        ("if pc.any(differs).as_py():", "if False:"),
+        ("        if self._stand_ins:", "        if False:"),
     ),
     *_planted(
         "tests/unit/state",

@@ -48,7 +48,7 @@ from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import Report, SubtaskChanged, SubtaskCommand
 from weir.protocol.restore import CHANGES
 from weir.state import chains
-from weir.state.backends import mapped
+from weir.state.backends import mapped, rocksdb_timers
 from weir.storage.catalog import RestoreRequest
 from weir.worker.versions import installed_versions
 
@@ -303,8 +303,10 @@ class _Run:
 
     def to_its_end(self) -> Outcome:
         """Run the job, and once more from the savepoint that it was stopped with."""
-        columns_in_files = patch.object(mapped, "FILE_BYTES_MIN", 1)  # With RocksDB.
-        with patch.multiple(chains, **LITTLE_STATE), columns_in_files:
+        # With RocksDB columns lie in files, and all timers but two on disk.
+        in_files = patch.object(mapped, "FILE_BYTES_MIN", 1)
+        on_disk = patch.object(rocksdb_timers, "NEAR_MAX", 1)
+        with patch.multiple(chains, **LITTLE_STATE), in_files, on_disk:
             return self._jumping() if self._variation.wall_jumps else self._run()
 
     def _jumping(self) -> Outcome:

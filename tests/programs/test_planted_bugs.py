@@ -3,7 +3,7 @@
 Each test plants one bug again and demands that a bounded number of programs of its kind notices.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from weir.operators.windows.window_operator import WindowOperator
 from weir.protocol.elements import Element, Records, Watermark
 from weir.protocol.restore import CHANGES
 from weir.state import store
+from weir.state.backends.rocksdb_timers import FrozenRocksTimers
 from weir.state.changed_rows import ChangedRows
 from weir.state.columns import FrozenColumn
 from weir.state.keyed import State
@@ -251,6 +252,17 @@ def _write_into_snapshots(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FrozenColumn, "save_before_write", lambda view, slots: None)
 
 
+def _leave_timers_on_disk_out(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot has the timers in memory alone."""
+    production = FrozenRocksTimers.rows
+
+    def rows(frozen: FrozenRocksTimers, *arguments: Any, **options: Any) -> Iterator[Any]:
+        frozen._view = None
+        return production(frozen, *arguments, **options)
+
+    patch.setattr(FrozenRocksTimers, "rows", rows)
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -287,6 +299,8 @@ def only(sources_and_stages: str, *idioms: str) -> frozenset[str]:
     """Tags to avoid for programs of these sources and stages, with these idioms of ``OTHERS``."""
     return all_but(*sources_and_stages.split()) | (OTHERS - set(idioms))
 
+
+TIMERS = only("collection generator vectorised timers window")
 
 # Long runs of short programs, which take several checkpoints before they are killed.
 between_increments = partial(
@@ -406,6 +420,7 @@ BUGS = (
         kinds=("lazy increments",),
     ),
     between_increments("changes of a state are not read", STATES, _leave_changes_unread),
+    between_increments("timers on disk are in no snapshot", TIMERS, _leave_timers_on_disk_out),
 )
 
 

@@ -45,7 +45,8 @@ from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from weir.state.codec import SlotKey, slot_key
 from weir.state.descriptors import ValueStateDescriptor
 from weir.state.expiry import no_record
-from weir.state.timers import KeyedTimers, Timer
+from weir.state.keyed_timers import KeyedTimers
+from weir.state.timers import Timer
 
 if TYPE_CHECKING:
     from weir.state.backend import KeyedStateBackend

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.state.arrays import Arrays, HeapArrays
+from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.codec import hash_64_column
 from weir.state.integer_index import IntegerIndex, Numbers
 

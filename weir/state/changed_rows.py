@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from weir.state.arrays import Arrays, HeapArrays
+from weir.state.backends.arrays import Arrays, HeapArrays
 
 _COUNTED_AT_ONCE = 1 << 20
 

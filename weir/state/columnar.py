@@ -22,7 +22,7 @@ import pyarrow as pa
 from weir.errors import ConfigError, ProtocolError, RestoreError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
-from weir.state.arrays import Arrays, HeapArrays
+from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.changed_rows import ChangedRows, Slots
 from weir.state.codec import key_groups_of, slot_key
 from weir.state.columns import ROWS_MIN, Column

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from weir.state.arrays import Arrays
+from weir.state.backends.arrays import Arrays
 from weir.state.changed_rows import ChangedRows, Slots
 from weir.state.progress import Progress
 

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.state.arrays import Arrays, HeapArrays
+from weir.state.backends.arrays import Arrays, HeapArrays
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.graph.key_groups import Key, decode_key, encode_key
-from weir.state.arrays import Arrays
+from weir.state.backends.arrays import Arrays
 from weir.state.bytes_index import BytesIndex
 from weir.state.codec import SlotKey, canonical, used_values
 from weir.state.integer_index import IntegerIndex, Numbers

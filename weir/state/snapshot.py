@@ -2,11 +2,11 @@
 
 Every state, every table and the timers are one Arrow IPC file each, or several of 64 MiB, readable
 without Weir: every row has the columns ``key_group`` and ``key`` and the value columns. Rows of
-states and timers are sorted by key group (timers within their domain); those of tables keep their
-order in memory, because gathering them would take longer than writing them. The schema's metadata
-describes the file completely. ``key`` is typed where all keys are of one simple type, else it holds
-canonical bytes (see ``weir.graph.key_groups``). The first keys decide the type; when a later one
-does not fit, the files are begun anew with canonical bytes.
+states are sorted by key group, and so are timers in memory within their domain; those of RocksDB
+are not. Rows of tables keep their order in memory, because gathering them would take longer than
+writing them. The schema's metadata describes the file completely. ``key`` is typed where all keys
+are of one simple type, else it holds canonical bytes (see ``weir.graph.key_groups``). The first
+keys decide the type; when a later one does not fit, the files are begun anew with canonical bytes.
 
 ======== ==================================================================
 kind     columns beside ``key_group`` and ``key``
@@ -56,9 +56,10 @@ from weir.state.codec import (
 from weir.state.columnar import ColumnarTable, FrozenColumns
 from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.state.expiry import live, live_rows
+from weir.state.keyed_timers import FrozenTimers, KeyedTimers
 from weir.state.pieces import FIRST_OBJECTS, PIECE_OBJECTS, PieceSize, keys_of, rows_of
 from weir.state.state_files import Content, write_files
-from weir.state.timers import FrozenTimers, KeyedTimers
+from weir.state.timers import TimerId
 from weir.storage.writer import StoredSnapshotWriter
 
 FORMAT_VERSION = 2
@@ -117,7 +118,7 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
         case FrozenColumns():
             handles += _write_table(frozen, writer)
         case FrozenTimers():
-            if any(map(len, frozen.timers.values())):
+            if not all(queue.is_empty for queue in frozen.timers.values()):
                 handles += _written("timers", partial(_timers, frozen), frozen.key_groups, writer)
     return tuple(handles)
 
@@ -432,10 +433,11 @@ def _schema_of(
 
 
 def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
+    first = frozen.key_groups.first
     keys = (
-        [timer[1] for timer in piece]
-        for tables in frozen.timers.values()
-        for piece in keys_of(tables)
+        [timer[1] for timer in timers]
+        for queue in frozen.timers.values()
+        for _, timers in queue.rows(first, PieceSize(), last=False)
     )
     key_kind = None if canonical else stored_key_type(islice(keys, 1))
     about = _About("timers", "timers", frozen.max_parallelism, key_kind is None)
@@ -443,10 +445,9 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
     schema = _schema(about, key_kind, columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        first, last = frozen.key_groups.first, key_kind is None
-        for domain, tables in frozen.timers.items():
+        for domain, queue in frozen.timers.items():
             size = PieceSize(PIECE_OBJECTS)  # All of them are small.
-            for groups, timers, _ in rows_of(tables, first, size, last=last):
+            for groups, timers in queue.rows(first, size, last=key_kind is None):
                 times, slots, namespaces = zip(*timers, strict=True)
                 arrays = [
                     groups,
@@ -456,8 +457,8 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
                     store_keys(namespaces, None),
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for tables in frozen.timers.values():
-            tables.end()
+        for queue in frozen.timers.values():
+            queue.end()
 
     return Content(schema, batches())
 
@@ -598,9 +599,12 @@ def _restore_timers(
         spaces = load_keys(batch.column("namespace"), canonical=True)
         times = batch.column("timestamp_ms").to_pylist()
         domains = batch.column("domain").to_pylist()
-        rows = zip(groups.tolist(), domains, times, slots, spaces, strict=True)
-        for group, domain, timestamp, slot, space in rows:
-            target.timers.queues[domain].restore(group, [(timestamp, slot, space)])
+        timers = zip(groups.tolist(), zip(times, slots, spaces, strict=True), strict=True)
+        of_domain: dict[str, list[tuple[int, TimerId]]] = {}
+        for domain, timer in zip(domains, timers, strict=True):
+            of_domain.setdefault(domain, []).append(timer)
+        for domain, own in of_domain.items():
+            target.timers.queues[domain].restore(own)
 
 
 def _restore_table(

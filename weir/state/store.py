@@ -32,12 +32,10 @@ from weir.state.evolution import (
     unite_tables,
 )
 from weir.state.expiry import SLICE_ENTRIES
+from weir.state.keyed_timers import KeyedTimers
 from weir.state.operator_state import BroadcastState, Mode, OperatorListState
 from weir.state.snapshot import KeyedPart, restore
-from weir.state.timers import KeyedTimers
 from weir.storage.writer import StoredSnapshotWriter
-
-_TIMER_BYTES = 400  # In memory: its tuple, its place among those due, its number.
 
 
 class SnapshotPart(Protocol):
@@ -101,7 +99,7 @@ class OperatorStateStore:
             clock=clock,
             tables=tables,
         )
-        self._timers = KeyedTimers(key_groups, max_parallelism)
+        self._timers = KeyedTimers(key_groups, max_parallelism, self._keyed.tables)
         self._tables: dict[str, ColumnarTable] = {}
         self._lists: dict[str, OperatorListState] = {}
         self._broadcasts: dict[str, BroadcastState] = {}
@@ -268,8 +266,8 @@ class OperatorStateStore:
     def held(self) -> dict[str, Held]:
         """The entries of each state in memory, by its name. From any thread."""
         held = self._keyed.held()
-        if timers := len(self._timers):
-            held["timers"] = Held(timers, timers * _TIMER_BYTES)
+        if len(self._timers):
+            held["timers"] = self._timers.held()
         held |= {name: Held(len(table), table.nbytes) for name, table in list(self._tables.items())}
         held |= {name: state.held() for name, state in list(self._lists.items())}
         held |= {name: state.held() for name, state in list(self._broadcasts.items())}

@@ -1,25 +1,30 @@
 """Timers of keyed state: fire once at a time, per key and namespace.
 
-The existing timers are kept per key group, in dictionaries that frozen views share (``shared``).
-Their due times are a heap beside them, whose entries count only while the dictionary still holds
-their number; deleting a timer therefore costs one look-up. The heap is not part of a snapshot:
-restoring builds it anew. Timers of one instant fire in the order of their registration.
+In memory the existing timers are kept per key group, in dictionaries that frozen views share
+(``shared``). Their due times are a heap beside them, whose entries count only while the dictionary
+still holds their number; deleting a timer therefore costs one look-up. The heap is not part of a
+snapshot: restoring builds it anew. Timers of one instant fire in the order of their registration.
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
 
 from weir.errors import ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange
+from weir.state.backends.base import Held
 from weir.state.codec import SlotKey, key_of_slot, slot_key
+from weir.state.pieces import PieceSize, rows_of
 from weir.state.shared import ChangeLog, FrozenTables, SharedTables
 
 TimerId: TypeAlias = tuple[int, SlotKey, SlotKey]  # Timestamp, key, namespace.
 
-_STALE_MIN = 1_024  # Fewer stale heap entries than this are not worth a rebuild.
+STALE_MIN: Final = 1_024  # Fewer stale heap entries than this are not worth a rebuild.
+_TIMER_BYTES = 400  # In memory: its tuple, its place among those due, its number.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,89 @@ class Timer:
     group: int = field(default=-1, compare=False)  # The key group, where the queue tells it.
 
 
-class TimerQueue:
+class FrozenTimerQueue(Protocol):
+    """The timers of one time domain as they were at a barrier."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no timer at all."""
+
+    def rows(
+        self, first: int, size: PieceSize, *, last: bool
+    ) -> Iterator[tuple[pa.Array, Sequence[TimerId]]]:
+        """Key groups and timers, some at a time; not read again after ``last``.
+
+        ``first`` is the first key group of the subtask.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+
+    def end(self) -> None:
+        """Drop what only reading needs: no timer is read again."""
+
+    def release(self) -> None:
+        """End the sharing; on the loop thread."""
+
+
+class TimerQueue(Protocol):
     """The timers of one time domain."""
+
+    def __len__(self) -> int:
+        """The number of timers."""
+
+    def register(
+        self, timestamp_ms: int, key: Key, namespace: Key = None, *, group: int | None = None
+    ) -> bool:
+        """Register a timer; returns whether it is new.
+
+        ``group`` spares the hashing where the caller knows the key's group.
+
+        Raises:
+            ProtocolError: The key belongs to another subtask.
+        """
+
+    def delete(
+        self, timestamp_ms: int, key: Key, namespace: Key = None, *, group: int | None = None
+    ) -> bool:
+        """Delete a timer; returns whether it existed."""
+
+    def times_of(self, key: Key) -> list[int]:
+        """The times of a key's timers, ascending; all timers may be looked at.
+
+        Raises:
+            ProtocolError: The key belongs to another subtask.
+        """
+
+    def next_ms(self) -> int | None:
+        """The time at which the next timer is due, or None where there is no timer."""
+
+    def poll(self, now_ms: int) -> Timer | None:
+        """The earliest timer due at or before ``now_ms``, removed; None where none is due.
+
+        The next call sees timers registered and deleted meanwhile.
+
+        Source: Flink, InternalTimerServiceImpl.advanceWatermark.
+        """
+
+    def freeze(self, checkpoint_id: CheckpointId) -> FrozenTimerQueue:
+        """All timers as they are now."""
+
+    def record_changes(self) -> ChangeLog[Any]:
+        """Log all changes from now on, so that ``undo`` can put timers back."""
+
+    def undo(self) -> None:
+        """Put back the timers as they were when the log was cleared."""
+
+    def restore(self, timers: Iterable[tuple[int, TimerId]]) -> None:
+        """Add timers with their key groups, before any other use."""
+
+    def held(self) -> Held:
+        """The timers in memory. From any thread."""
+
+
+class HeapTimerQueue:
+    """The timers of one time domain, in memory."""
 
     def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
         self._key_groups = key_groups
@@ -49,13 +135,7 @@ class TimerQueue:
     def register(
         self, timestamp_ms: int, key: Key, namespace: Key = None, *, group: int | None = None
     ) -> bool:
-        """Register a timer; returns whether it is new.
-
-        ``group`` spares the hashing where the caller knows the key's group.
-
-        Raises:
-            ProtocolError: The key belongs to another subtask.
-        """
+        """Register a timer; returns whether it is new."""
         index = self._index(key, group)
         return self._add(index, (timestamp_ms, slot_key(key), slot_key(namespace)))
 
@@ -69,7 +149,7 @@ class TimerQueue:
             return False
         self._numbers.remove(index, timer)
         self._count -= 1
-        if len(self._heap) > 2 * self._count + _STALE_MIN:
+        if len(self._heap) > 2 * self._count + STALE_MIN:
             self._rebuild()
         return True
 
@@ -77,9 +157,6 @@ class TimerQueue:
         """The times of a key's timers, ascending.
 
         Units: O(timers of the key's group).
-
-        Raises:
-            ProtocolError: The key belongs to another subtask.
         """
         slot = slot_key(key)
         return sorted(
@@ -92,12 +169,7 @@ class TimerQueue:
         return self._heap[0][0] if self._heap else None
 
     def poll(self, now_ms: int) -> Timer | None:
-        """The earliest timer due at or before ``now_ms``, removed; None where none is due.
-
-        The next call sees timers registered and deleted meanwhile.
-
-        Source: Flink, InternalTimerServiceImpl.advanceWatermark.
-        """
+        """The earliest timer due at or before ``now_ms``, removed; None where none is due."""
         self._drop_stale()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
@@ -108,13 +180,9 @@ class TimerQueue:
         group = index + self._key_groups.first
         return Timer(timestamp_ms, key_of_slot(key), key_of_slot(namespace), group)
 
-    def freeze(self) -> FrozenTables[TimerId]:
+    def freeze(self, checkpoint_id: CheckpointId) -> "FrozenHeapTimers":
         """All timers as they are now."""
-        return self._numbers.freeze()
-
-    def release(self, view: FrozenTables[TimerId]) -> None:
-        """Release a frozen view."""
-        self._numbers.release(view)
+        return FrozenHeapTimers(self._numbers)
 
     def record_changes(self) -> ChangeLog[TimerId]:
         """Log all changes from now on, so that ``undo`` can put timers back."""
@@ -135,18 +203,18 @@ class TimerQueue:
                 self._count += 1
         self._count -= before
 
-    def restore(self, group: int, timers: Iterable[TimerId]) -> None:
-        """Add the timers of one key group."""
-        for timer in timers:
+    def restore(self, timers: Iterable[tuple[int, TimerId]]) -> None:
+        """Add timers with their key groups."""
+        for group, timer in timers:
             self._add(group - self._key_groups.first, timer)
 
+    def held(self) -> Held:
+        """All timers."""
+        return Held(self._count, self._count * _TIMER_BYTES)
+
     def _index(self, key: Key, group: int | None) -> int:
-        group = key_group(key, self._max_parallelism) if group is None else group
-        if group not in self._key_groups:
-            raise ProtocolError(
-                f"a timer for key {key!r} of key group {group} belongs to another subtask"
-            )
-        return group - self._key_groups.first
+        owned = self._key_groups
+        return checked_group(key, group, owned, self._max_parallelism) - owned.first
 
     def _add(self, index: int, timer: TimerId) -> bool:
         if timer in self._numbers.tables[index]:
@@ -171,54 +239,45 @@ class TimerQueue:
         heapq.heapify(self._heap)
 
 
-class KeyedTimers:
-    """The timers of one keyed operator subtask, in event time and in processing time."""
+class FrozenHeapTimers:
+    """The timers of one time domain in memory, as they were at a barrier."""
 
-    def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
-        self.key_groups = key_groups
-        self.max_parallelism = max_parallelism
-        self.event_time = TimerQueue(key_groups, max_parallelism)
-        self.processing_time = TimerQueue(key_groups, max_parallelism)
-        # By domain, under the names that snapshots use.
-        self.queues = {"event_time": self.event_time, "processing_time": self.processing_time}
+    def __init__(self, numbers: SharedTables[TimerId]) -> None:
+        self._numbers = numbers
+        self._tables: FrozenTables[TimerId] = numbers.freeze()
 
-    def __len__(self) -> int:
-        return sum(len(queue) for queue in self.queues.values())
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no timer at all."""
+        return self._tables.is_empty
 
-    def freeze(self, checkpoint_id: CheckpointId) -> "FrozenTimers":
-        """A view of all timers as they are now.
+    def rows(
+        self, first: int, size: PieceSize, *, last: bool
+    ) -> Iterator[tuple[pa.Array, Sequence[TimerId]]]:
+        """Key groups and timers by key group, some at a time."""
+        for groups, timers, _ in rows_of(self._tables, first, size, last=last):
+            yield groups, timers
 
-        Units: O(key groups), independent of the number of timers.
-        """
-
-        def release() -> None:
-            for domain, view in frozen.items():
-                self.queues[domain].release(view)
-
-        frozen = {domain: queue.freeze() for domain, queue in self.queues.items()}
-        return FrozenTimers(checkpoint_id, self.key_groups, self.max_parallelism, frozen, release)
-
-
-class FrozenTimers:
-    """All timers as they were at a barrier; safe to read from another thread."""
-
-    def __init__(
-        self,
-        checkpoint_id: CheckpointId,
-        key_groups: KeyGroupRange,
-        max_parallelism: int,
-        timers: dict[str, FrozenTables[TimerId]],
-        release: Callable[[], None],
-    ) -> None:
-        self.checkpoint_id = checkpoint_id
-        self.key_groups = key_groups
-        self.max_parallelism = max_parallelism
-        self.timers = timers  # By domain.
-        self._release: Callable[[], None] | None = release
+    def end(self) -> None:
+        """Drop the logs: no timer is read again."""
+        self._tables.end()
 
     def release(self) -> None:
-        """End the sharing; on the loop thread, and without effect when repeated."""
-        if self._release is not None:
-            self._release()
-            self._release = None
-            self.timers = {}
+        """End the sharing."""
+        self._numbers.release(self._tables)
+
+
+def checked_group(
+    key: Key, group: int | None, key_groups: KeyGroupRange, max_parallelism: int
+) -> int:
+    """The key group of a timer's key, which the caller may know.
+
+    Raises:
+        ProtocolError: It belongs to another subtask.
+    """
+    group = key_group(key, max_parallelism) if group is None else group
+    if group not in key_groups:
+        raise ProtocolError(
+            f"a timer for key {key!r} of key group {group} belongs to another subtask"
+        )
+    return group

@@ -9,8 +9,9 @@ from weir.graph.key_groups import key_group_range
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
 from weir.state.backend import KeyedStateBackend
 from weir.state.columnar import ColumnarTable
+from weir.state.keyed_timers import KeyedTimers
 from weir.state.snapshot import KeyedPart, restore
-from weir.state.timers import KeyedTimers, Timer, TimerQueue
+from weir.state.timers import Timer, TimerQueue
 from weir.storage.manifest import read_handle
 from weir.storage.store import CheckpointStore
 from weir.storage.writer import StoredSnapshotWriter

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.state import bytes_index
-from weir.state.arrays import Arrays, HeapArrays
 from weir.state.backends import mapped
+from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.backends.mapped import MappedArrays
 from weir.state.bytes_index import BytesIndex
 

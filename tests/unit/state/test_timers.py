@@ -11,7 +11,9 @@ from tests.unit.state.snapshots import ONE, due
 from weir.errors import ProtocolError
 from weir.graph.key_groups import key_group
 from weir.ids import KeyGroupRange
-from weir.state.timers import FrozenTimers, KeyedTimers, Timer
+from weir.state.keyed_timers import FrozenTimers, KeyedTimers
+from weir.state.pieces import PieceSize
+from weir.state.timers import HeapTimerQueue, Timer
 
 GROUPS = 8
 
@@ -101,12 +103,16 @@ def test_deleting_over_and_over_does_not_fill_memory() -> None:
     for number in range(20_000):
         queue.register(number, "k")
         queue.delete(number, "k")
+    assert isinstance(queue, HeapTimerQueue)
     assert len(queue._heap) < 3_000
 
 
 def contents(frozen: FrozenTimers) -> set[tuple[int, object, object]]:
-    tables = frozen.timers["event_time"]
-    return {timer for group in tables.groups for timer in tables.group(group)}
+    queue = frozen.timers["event_time"]
+    rows = queue.rows(0, PieceSize(3), last=False)
+    known = [timer for _, timers in rows for timer in timers]
+    assert len(set(known)) == len(known)
+    return set(known)
 
 
 class FreezingTimers(RuleBasedStateMachine):

@@ -7,16 +7,19 @@ which belongs to the snapshot thread.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from weir.common.sizes import object_bytes
 from weir.common.typeinfo import TypeInformation
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
-from weir.state.arrays import Arrays
+from weir.state.backends.arrays import Arrays
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
 from weir.state.shared import ChangeLog
+
+if TYPE_CHECKING:
+    from weir.state.timers import TimerQueue
 
 _SAMPLE = 2  # Of each key group.
 
@@ -183,6 +186,11 @@ class StateTables(Protocol):
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table, empty."""
+
+    def timer_queue(
+        self, domain: str, key_groups: KeyGroupRange, max_parallelism: int
+    ) -> "TimerQueue":
+        """The timers of a time domain, none so far; of each domain once."""
 
     def evolved(
         self, table: StateTable, type_info: TypeInformation, convert: Converter | None

@@ -3,8 +3,9 @@
 Of what a limit leaves beside an idle worker process a quarter goes to RocksDB's blocks: one cache,
 with the indexes and filters in it, for all databases. A sixteenth is for fresh values, divided
 among the operator subtasks: each may have that much of them three times, as they change, sealed,
-and being written. RocksDB's own write buffers stay empty. The rest is for records, for timers, and
-for what snapshots and compactions read. Columns in files take none of it.
+and being written, and once more of timers that are due soon, in each time domain. RocksDB's own
+write buffers stay empty. The rest is for records, and for what snapshots and compactions read.
+Columns in files take none of it.
 """
 
 from typing import Final

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weir.common.typeinfo import TypeInformation
-from weir.ids import CheckpointId, StateHandle
-from weir.state.arrays import Arrays, HeapArrays
+from weir.ids import CheckpointId, KeyGroupRange, StateHandle
+from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.backends.base import FrozenView, Held, StateTable
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
 from weir.state.shared import SharedTables
+from weir.state.timers import HeapTimerQueue, TimerQueue
 
 
 class HeapTable(SharedTables[SlotKey]):
@@ -98,6 +99,12 @@ class HeapTables:
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table."""
         return HeapTable(name, kind, type_info, self._groups)
+
+    def timer_queue(
+        self, domain: str, key_groups: KeyGroupRange, max_parallelism: int
+    ) -> TimerQueue:
+        """The timers of a time domain, none so far."""
+        return HeapTimerQueue(key_groups, max_parallelism)
 
     def evolved(
         self, table: StateTable, type_info: TypeInformation, convert: Converter | None

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.errors import StorageError
-from weir.state.arrays import Values
+from weir.state.backends.arrays import Values
 
 FILE_BYTES_MIN: Final = 256 << 10
 

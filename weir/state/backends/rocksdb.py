@@ -39,18 +39,20 @@ import rocksdict
 from weir.common.typeinfo import TypeInformation
 from weir.errors import StorageError
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
-from weir.state.arrays import Arrays
+from weir.state.backends.arrays import Arrays
 from weir.state.backends.base import Entries, FrozenView, Held, StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.changed_keys import ChangedKeys
 from weir.state.backends.mapped import MappedArrays
 from weir.state.backends.rocksdb_options import database_options, move_options
+from weir.state.backends.rocksdb_timers import RocksTimerQueue
 from weir.state.backends.rocksdb_views import GROUP_BYTES, FrozenRocks, FrozenRocksChanges, View
 from weir.state.codec import SlotKey, canonical, slot_of
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
 from weir.state.progress import Progress
 from weir.state.shared import ChangeLog
+from weir.state.timers import TimerQueue
 from weir.storage.local_directory import LocalDirectory
 
 PIECE_VALUES: Final = 4_096  # Of a file: some 5 ms.
@@ -101,6 +103,7 @@ class RocksTable:
         self.increments: list[_Values] = []  # Sealed and not wholly written, oldest first.
         self.family_name, self.family = family
         self.number = int(self.family_name)
+        self.is_noted = True  # Whether a checkpoint can hold what changed alone.
         self.weight = store.weight_min  # Of a value, in bytes: that of the last ones written.
         self.tables: Sequence[Entries] = [_Group(self, i) for i in range(len(self.fresh))]
         self.views: tuple[ChangeLog[SlotKey], ...] = ()  # The log of changes, if there is one.
@@ -181,6 +184,30 @@ class RocksTable:
             if (slot := slot_of(key)) not in known:
                 yield slot
 
+    def first_slots(self, group: int, start: bytes, count: int) -> tuple[list[bytes], bytes | None]:
+        """The first slots of a group from one on, and the one after them; None: there is none.
+
+        Of a table whose slots are bytes, in their order.
+        """
+        known: dict[Any, Any] = {}
+        for values in (*self.increments, self.fresh):
+            known |= values[group]
+        slots: list[bytes] = []
+        after: bytes | None = None
+        for key, _ in self._store.read(self.family.iter(), group, start):
+            if key not in known:
+                if len(slots) == count:
+                    after = key
+                    break
+                slots.append(key)
+        slots += [
+            slot
+            for slot, value in known.items()
+            if value is not None and slot >= start and (after is None or slot < after)
+        ]
+        slots.sort()
+        return slots[:count], slots[count] if len(slots) > count else after
+
     def record_changes(self) -> ChangeLog[SlotKey]:
         """Log all changes from now on, so that ``undo`` can put values back."""
         if not self.views:
@@ -247,14 +274,14 @@ class RocksTables:
         self.groups = len(key_groups)
         self.written = 0  # Bytes of changes since fresh values were last counted, by their weight.
         self._first = key_groups.first
-        self._budget = budget or MemoryBudget()
+        self.budget = budget or MemoryBudget()
         self._directory = LocalDirectory(directory)
         self.arrays: Arrays = MappedArrays(self._directory.path)
-        self._options = database_options(self._budget)
-        options = database_options(self._budget)
+        self._options = database_options(self.budget)
+        options = database_options(self.budget)
         options.create_if_missing(True)
         self._database = rocksdict.Rdict(str(self._directory.path / "db"), options=options)
-        self._budget.join()
+        self.budget.join()
         self._tables: list[RocksTable] = []
         self._unweighed: list[RocksTable] = []  # Those of whose values none was measured yet.
         self._numbers = count()
@@ -268,12 +295,22 @@ class RocksTables:
     @property
     def weight_min(self) -> int:
         """The least weight of a value, in bytes: an object takes more than its bytes."""
-        return -(-self._budget.fresh_bytes // FRESH_MAX)
+        return -(-self.budget.fresh_bytes // FRESH_MAX)
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table."""
+        return self.new_table(name, kind, type_info)
+
+    def timer_queue(
+        self, domain: str, key_groups: KeyGroupRange, max_parallelism: int
+    ) -> TimerQueue:
+        """The timers of a time domain, none so far."""
+        return RocksTimerQueue(self, domain, key_groups, max_parallelism)
+
+    def new_table(self, name: str, kind: str, type_info: TypeInformation) -> RocksTable:
+        """A new table, as what it is."""
         family_name = f"{next(self._numbers)}"
-        options = database_options(self._budget)
+        options = database_options(self.budget)
         family = self._database.create_column_family(family_name, options)
         made = RocksTable(self, (family_name, family), name, kind, type_info)
         self._tables.append(made)
@@ -306,14 +343,14 @@ class RocksTables:
         """The first bytes of all keys of a group."""
         return (self._first + group).to_bytes(GROUP_BYTES, "big")
 
-    def read(self, iterator: Any, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of a group that an iterator holds.
+    def read(self, iterator: Any, group: int, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of a group that an iterator holds, from a key on.
 
         Raises:
             StorageError: The local disk failed.
         """
         prefix = self.prefix(group)
-        iterator.seek(prefix)
+        iterator.seek(prefix + start)
         while iterator.valid():
             key = iterator.key()
             if not key.startswith(prefix):
@@ -368,7 +405,7 @@ class RocksTables:
         """Seal what was changed, if it is much, and write a piece of what is sealed."""
         if self._unweighed:
             self._weigh()
-        if self.written >= self._budget.fresh_bytes:
+        if self.written >= self.budget.fresh_bytes:
             self._seal_if_many()
         if self._sealed:
             self._write_piece()
@@ -379,7 +416,7 @@ class RocksTables:
         """Write all values, if they are many; while no record is being processed."""
         if self._unweighed:
             self._weigh()
-        if self.written >= self._budget.fresh_bytes:
+        if self.written >= self.budget.fresh_bytes:
             self._seal_if_many()
             while self._sealed:
                 self._write_piece()
@@ -413,7 +450,7 @@ class RocksTables:
             self._tables.clear()
             self._database.close()
             self._directory.close()
-            self._budget.leave()
+            self.budget.leave()
 
     def _weigh(self) -> None:
         """Measure a value of each table that has got its first ones."""
@@ -433,7 +470,7 @@ class RocksTables:
 
     def _seal_if_many(self) -> None:
         self._count()
-        if self.written >= self._budget.fresh_bytes:
+        if self.written >= self.budget.fresh_bytes:
             self._seal(None)
 
     def _seal(self, view: View | None) -> None:
@@ -478,7 +515,7 @@ class RocksTables:
 
     def _piece_max(self, table: RocksTable) -> int:
         """The values of a table in a file."""
-        least = min(PIECE_VALUES_LARGE, max(1, self._budget.fresh_bytes // table.weight))
+        least = min(PIECE_VALUES_LARGE, max(1, self.budget.fresh_bytes // table.weight))
         return min(PIECE_VALUES, max(least, PIECE_BYTES // table.weight))
 
     def _pieces(self, increment: _Increment) -> Iterator[None]:
@@ -507,7 +544,7 @@ class RocksTables:
         path = self._directory.path / f"{next(self._numbers)}.sst"
         bytes_written = self.guarded(lambda: _write_file(path, piece, self._options))
         self.guarded(lambda: table.family.ingest_external_file([str(path)], _MOVE))
-        if (changed := self._progress.now) is not None:
+        if table.is_noted and (changed := self._progress.now) is not None:
             self.guarded(lambda: changed.append(table.number, [key for key, _ in piece]))
             self._progress.limit()
         if bytes_written:

@@ -23,8 +23,8 @@ from tests.unit.state.test_columnar_state import ALL, FreezingColumns, all_value
 from tests.unit.state.test_integer_index import numbered, spans
 from weir.config import StateBackendKind, StateConfig
 from weir.state import integer_index
-from weir.state.arrays import HeapArrays
 from weir.state.backends import heap, mapped
+from weir.state.backends.arrays import HeapArrays
 from weir.state.backends.choice import open_tables
 from weir.state.backends.heap import HeapTables
 from weir.state.backends.mapped import FILE_BYTES_MIN, MappedArrays
