@@ -1,7 +1,9 @@
 """``python -m tests.benchmarks [row ...] [--quick] [--json FILE] [--compare [FILE]]``.
 
 Each run is kept as JSON with its host and load, in ``build/benchmarks`` where no file is named. The
-report of the last release lies in the repository, in ``tests/benchmarks/releases``.
+report of the last release lies in the repository, in ``tests/benchmarks/releases``. A benchmark
+that ran beside other work is marked. With ``--against CHECKOUT`` the rows are measured in turns
+here and in another checkout, and shown side by side.
 """
 
 import argparse
@@ -48,6 +50,8 @@ from tests.benchmarks import (
     triggers,
     under_way,
 )
+from tests.benchmarks.alternating import alternate
+from tests.benchmarks.other_work import OtherWork, look
 from tests.benchmarks.report import Report, Row, show, show_changes
 
 FILE_WIDTH = 140  # Where the output is no terminal.
@@ -130,6 +134,10 @@ def main() -> int:
         metavar="FILE",
         help="measure nothing: show a report, the newest one here, beside the last release's",
     )
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="in turns with this one")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of measuring in turns; without it, 3"
+    )
     given = parser.parse_args()
     if given.compare is not None:
         return compare(given.compare)
@@ -139,7 +147,12 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
-    load = os.getloadavg()[0]
+    if given.against is not None:
+        names, other = given.names or list(BENCHMARKS), given.against.resolve()
+        show_changes(*alternate(names, other, given.rounds, is_quick=given.quick), console)
+        return 0
+    load, work = os.getloadavg()[0], look()
+    beside: dict[str, OtherWork] = {}
     rows: list[Row] = []
     failed: dict[str, Exception] = {}
     for name in given.names or BENCHMARKS:
@@ -149,9 +162,12 @@ def main() -> int:
         except Exception as error:  # The rest of the table is worth having.
             failed[name] = error
             console.print_exception()
-        console.print(f"[dim]{name}: {time.monotonic() - started:.0f} s[/dim]")
+        took, before, work = time.monotonic() - started, work, look()
+        beside[name] = before.or_more(work)
+        style = "dim" if beside[name].is_little else "yellow"
+        console.print(f"[{style}]{name}: {took:.0f} s; beside it {beside[name]}[/{style}]")
     show(rows, console)
-    report = Report.made(rows, is_quick=given.quick, load=load)
+    report = Report.made(rows, is_quick=given.quick, load=load, beside=beside)
     path = given.json or RUNS / f"{report.measured_at.replace(':', '')}.json"
     report.save(path)
     console.print(f"[dim]kept as {path}[/dim]")

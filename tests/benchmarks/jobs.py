@@ -44,6 +44,8 @@ def spark(master: str = f"local[{PARALLELISM}]", slots: int = PARALLELISM) -> It
         if owned:
             application = context.applicationId
             context.stop()
+            # The JVM hands its first context's settings on, and a local-cluster has no secret.
+            context._jvm.java.lang.System.clearProperty("spark.authenticate")
             # A local-cluster's executors leave their logs beside Spark.
             left = Path(_find_spark_home(), "work", application)
             shutil.rmtree(left, ignore_errors=True)

@@ -4,8 +4,8 @@ import datetime as dt
 import json
 import os
 import platform
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import weir
+from tests.benchmarks.other_work import OtherWork
 
 _SCALES = {
     "rows/s": ((1e6, "M rows/s"), (1e3, "k rows/s")),
@@ -119,6 +120,7 @@ class Report:
     """The rows of one run, and the machine that they were measured on.
 
     Units: ``load`` the average number of running processes before the run; ``memory_bytes``.
+    ``beside`` is the other work by the name of the benchmark; reports of before 0.1 lack it.
     """
 
     version: str
@@ -130,9 +132,17 @@ class Report:
     python: str
     load: float
     rows: tuple[Row, ...]
+    beside: Mapping[str, OtherWork] = field(default_factory=dict)
 
     @classmethod
-    def made(cls, rows: Iterable[Row], *, is_quick: bool, load: float) -> "Report":
+    def made(
+        cls,
+        rows: Iterable[Row],
+        *,
+        is_quick: bool,
+        load: float,
+        beside: Mapping[str, OtherWork],
+    ) -> "Report":
         """The report of a run that has just ended on this machine."""
         return cls(
             version=weir.__version__,
@@ -144,6 +154,7 @@ class Report:
             python=platform.python_version(),
             load=load,
             rows=tuple(rows),
+            beside=dict(beside),
         )
 
     @classmethod
@@ -155,7 +166,10 @@ class Report:
         """
         try:
             document = json.loads(path.read_text())
-            return cls(**document | {"rows": tuple(Row(**row) for row in document["rows"])})
+            document["rows"] = tuple(Row(**row) for row in document["rows"])
+            beside = document.get("beside", {})
+            document["beside"] = {name: OtherWork(**work) for name, work in beside.items()}
+            return cls(**document)
         except (TypeError, KeyError) as error:
             raise ValueError(f"{path} is no report of the benchmarks: {error}") from error
 
@@ -190,6 +204,9 @@ def show_changes(before: Report, after: Report, console: Console) -> None:
             f"[dim]{report.version}: {report.measured_at}, {report.cores} cores, load "
             f"{report.load:.1f} before it{', short runs' if report.is_quick else ''}[/dim]"
         )
+        busy = {name: work for name, work in report.beside.items() if not work.is_little}
+        for name, work in busy.items():
+            console.print(f"[yellow]{report.version}: {name} beside other work: {work}[/yellow]")
 
 
 def readable(value: float, unit: str) -> str:
