@@ -9,11 +9,11 @@ import psycopg2
 import pytest
 
 from controlplane.embedded.drivers import driver_processes
-from controlplane.embedded.process import is_alive
 from tests.migrated import begin_prepared
 from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
 from tests.processes import processes_of
 from tests.waiting import wait_until
+from weir.child_process import is_alive
 
 pytestmark = [pytest.mark.timeout(400)]
 
