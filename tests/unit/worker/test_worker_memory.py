@@ -78,7 +78,7 @@ def test_keyed_operators_of_a_worker_share_a_budget_of_its_limit(worker: Worker)
         for chained in subtask.operators
         if chained.state.is_keyed
     ]
-    first, second = (its._budget for its in tables)  # type: ignore[attr-defined]
+    first, second = (its.budget for its in tables)  # type: ignore[attr-defined]
     assert first is second
     assert first.cache_bytes == ROOM // 4
     assert first.fresh_bytes == ROOM // 16 // len(NAMES)
