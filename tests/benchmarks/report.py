@@ -120,7 +120,7 @@ class Report:
     """The rows of one run, and the machine that they were measured on.
 
     Units: ``load`` the average number of running processes before the run; ``memory_bytes``.
-    ``beside`` is the other work by the name of the benchmark; reports of before 0.1 lack it.
+    ``beside`` is the other work by the name of the benchmark; older reports lack it.
     """
 
     version: str

@@ -65,7 +65,8 @@ class KeyIndex:
             is_known = type(key) is int and _INT64.min <= key <= _INT64.max
         else:
             is_known = not self._is_text or type(key) is str
-        number = self._index.find(self._stored(key)) if is_known else None
+        stored: Any = key if self._is_int or self._is_text else canonical(key)
+        number = self._index.find(stored) if is_known else None
         return None if number is None else number + 1
 
     def take(self, numbers: Numbers) -> pa.Array | list[Key]:
@@ -125,9 +126,6 @@ class KeyIndex:
         valid = [row for row, key in enumerate(keys) if key is not None]
         numbers[valid] = self._index.add(self._binaries([keys[row] for row in valid])) + 1
         return numbers
-
-    def _stored(self, key: SlotKey) -> Any:
-        return key if self._is_int or self._is_text else canonical(key)
 
     @staticmethod
     def _binaries(keys: Sequence[Key]) -> pa.Array:

@@ -175,9 +175,7 @@ class RocksTable:
 
     def slots(self, group: int) -> Iterator[SlotKey]:
         """The slots of a group, which may change meanwhile."""
-        known: dict[SlotKey, Any] = {}
-        for values in (*self.increments, self.fresh):
-            known |= values[group]
+        known = self._unwritten(group)
         written = self._store.read(self.family.iter(), group)
         yield from [slot for slot, value in known.items() if value is not None]
         for key, _ in written:
@@ -189,9 +187,7 @@ class RocksTable:
 
         Of a table whose slots are bytes, in their order.
         """
-        known: dict[Any, Any] = {}
-        for values in (*self.increments, self.fresh):
-            known |= values[group]
+        known: dict[Any, Any] = self._unwritten(group)
         slots: list[bytes] = []
         after: bytes | None = None
         for key, _ in self._store.read(self.family.iter(), group, start):
@@ -207,6 +203,13 @@ class RocksTable:
         ]
         slots.sort()
         return slots[:count], slots[count] if len(slots) > count else after
+
+    def _unwritten(self, group: int) -> dict[SlotKey, Any]:
+        """The values of a group that are not wholly written, a copy; None: removed."""
+        known: dict[SlotKey, Any] = {}
+        for values in (*self.increments, self.fresh):
+            known |= values[group]
+        return known
 
     def record_changes(self) -> ChangeLog[SlotKey]:
         """Log all changes from now on, so that ``undo`` can put values back."""
@@ -297,18 +300,14 @@ class RocksTables:
         """The least weight of a value, in bytes: an object takes more than its bytes."""
         return -(-self.budget.fresh_bytes // FRESH_MAX)
 
-    def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
-        """A new table."""
-        return self.new_table(name, kind, type_info)
-
     def timer_queue(
         self, domain: str, key_groups: KeyGroupRange, max_parallelism: int
     ) -> TimerQueue:
         """The timers of a time domain, none so far."""
         return RocksTimerQueue(self, domain, key_groups, max_parallelism)
 
-    def new_table(self, name: str, kind: str, type_info: TypeInformation) -> RocksTable:
-        """A new table, as what it is."""
+    def table(self, name: str, kind: str, type_info: TypeInformation) -> RocksTable:
+        """A new table."""
         family_name = f"{next(self._numbers)}"
         options = database_options(self.budget)
         family = self._database.create_column_family(family_name, options)

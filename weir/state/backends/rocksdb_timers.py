@@ -69,7 +69,7 @@ class RocksTimerQueue:
     def _table(self) -> "RocksTable":
         if self._made is None:
             name = f"timers of {self._domain}"
-            self._made = self._store.new_table(name, "timers", Types.BOOLEAN())
+            self._made = self._store.table(name, "timers", Types.BOOLEAN())
             self._made.is_noted = False  # Checkpoints hold all timers.
         return self._made
 

@@ -27,21 +27,22 @@ SLICE_ROWS, STEP = 16_384, 1_000_003
 JOB, SUBTASK = JobId("job"), SubtaskId(OperatorId("op"), 0)
 
 
+def anonymous() -> int:
+    """The bytes of anonymous memory of this process."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) << 10
+
+
 class Peak:
     """The most anonymous memory of this process, as a thread sees it."""
 
     def __init__(self) -> None:
-        self.most = self.now
+        self.most = anonymous()
         threading.Thread(target=self._watch, daemon=True).start()
-
-    @property
-    def now(self) -> int:
-        status = Path("/proc/self/status").read_text()
-        return int(status.partition("RssAnon:")[2].split()[0]) << 10
 
     def _watch(self) -> None:
         while True:
-            self.most = max(self.most, self.now)
+            self.most = max(self.most, anonymous())
             threading.Event().wait(0.003)
 
 
@@ -63,7 +64,7 @@ def main(directory: str, kind: pa.DataType, keys: int) -> None:
     )
     change(store, kind, 1, 10)
     peak = Peak()
-    first = peak.now
+    first = peak.most
     change(store, kind, 1, keys)
     change(store, kind, 0, 10)
     files = LocalStore(directory + "/snapshots")
@@ -71,7 +72,7 @@ def main(directory: str, kind: pa.DataType, keys: int) -> None:
     _written(store, files, 2, 1, kind, keys // 8)
     grown = peak.most - first
     store.close()
-    peak.most = peak.now
+    peak.most = anonymous()
     restored = OperatorStateStore(
         GROUPS,
         32,

@@ -283,18 +283,14 @@ def test_timers_of_either_backend_restore_into_either(
 
 
 MEMORY = """
-import resource, sys
-from pathlib import Path
+import sys
+from tests.unit.state.backends.mapped_programs import anonymous
 from weir.ids import CheckpointId, KeyGroupRange
 from weir.config import SLOT_MEMORY_BYTES_MIN
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.rocksdb import RocksTables
 from weir.state.backends.rocksdb_timers import RocksTimerQueue
 from weir.state.pieces import PieceSize
-
-def anonymous():
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("RssAnon:")[2].split()[0]) << 10
 
 groups = KeyGroupRange(0, 31)
 tables = RocksTables(groups, sys.argv[1], budget=MemoryBudget(SLOT_MEMORY_BYTES_MIN + (16 << 20)))
