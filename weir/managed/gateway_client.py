@@ -123,6 +123,7 @@ class Gateway:
         self._answered_busy = 0.0  # When, by the monotonic clock.
         self._alone_s = 0.0  # Without any answer, as far as this process was running.
         self._tried = time.monotonic()
+        self._has_last = False  # The driver's last event was posted.
         self._is_closing = False
         self._has_ended = False
         self._warned = False
@@ -155,13 +156,25 @@ class Gateway:
         No value of a secret leaves the driver: they are masked here.
 
         Measurements may be overtaken by later events. Dropped are only measurements of a subtask
-        that newer ones supersede before they were sent, and events posted after the gateway has
-        ended.
+        that newer ones supersede before they were sent, all other events behind the last one, and
+        events posted after the gateway has ended.
         """
+        self._post(event, is_last=False)
+
+    def post_last(self, event: DriverEvent) -> None:
+        """Queue the event that decides how the job continues.
+
+        Behind it only measurements are taken: an acknowledgement that a worker had on its way
+        belongs to an attempt that is over.
+        """
+        self._post(event, is_last=True)
+
+    def _post(self, event: DriverEvent, *, is_last: bool) -> None:
         event = job_secrets.masker().message(event)
         with self._changed:
-            if self._has_ended:
+            if self._has_ended or (self._has_last and not isinstance(event, Measurement)):
                 return
+            self._has_last |= is_last
             self._put(event)
             if len(self._waiting) >= WAITING_WARN and not self._warned:
                 self._warned = True

@@ -96,14 +96,14 @@ class ManagedDriver:
         """The script failed before its job ran, and would fail again."""
         self._exit(EXIT_NOTHING_RAN)
         self._is_over = True
-        self._gateway.post(PipelineFailed(self.clock.now_ms(), cause))
+        self._gateway.post_last(PipelineFailed(self.clock.now_ms(), cause))
 
     def leave(self, cause: str) -> None:
         """Post that the driver ends without its job, unless the last event was posted already."""
         if not self._is_over:
             self._is_over = True
             self._exit(EXIT_LEFT)
-            self._gateway.post(DriverLost(self.clock.now_ms(), cause))
+            self._gateway.post_last(DriverLost(self.clock.now_ms(), cause))
 
     # Called by ``env.execute()``.
 
@@ -160,7 +160,7 @@ class ManagedDriver:
         self._is_over = True
         self._exit(EXIT_FAILED if job.status is JobStatus.FAILED else EXIT_ENDED)
         assert job.end is not None
-        self._gateway.post(job.end)
+        self._gateway.post_last(job.end)
 
     def _with_job(self, action: Callable[[JobMaster], None]) -> None:
         """Run an action on the job's thread, now or as soon as the job is attached."""

@@ -25,6 +25,7 @@ from weir.protocol.driver_messages import (
     BATCH_EVENTS_MAX,
     CancelJob,
     DriverCommand,
+    DriverLost,
 )
 from weir.protocol.events import Notice
 from weir.protocol.lifecycle import SubtaskStatus
@@ -514,6 +515,17 @@ def test_a_control_plane_that_forgot_what_it_had_is_refused(control: StandIn) ->
             control.up_to = 1  # As after its database was restored from yesterday.
         heard.wait_for(lambda: heard.refused)
     assert "lost events of this driver" in heard.refused[0]
+
+
+def test_nothing_but_measurements_follows_the_last_event(control: StandIn) -> None:
+    """A worker may have had an acknowledgement on its way when the driver was stopped."""
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("before"))
+        gateway.post_last(DriverLost(1, "stopped"))
+        gateway.post(large_ack(1, 10))
+        gateway.post(metrics("map-0", 7))
+        control.wait_for(lambda: control.events_of(SubtaskMetrics))
+    assert [type(event) for event in control.events] == [Notice, DriverLost, SubtaskMetrics]
 
 
 def test_closing_gets_the_last_events_out_although_the_control_plane_comes_back_late(
