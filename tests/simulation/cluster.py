@@ -436,6 +436,11 @@ class PartOfStore:
     def _path(self, path: str) -> str:
         return f"{self._directory}/{path}" if path else self._directory
 
+    @property
+    def location(self) -> str:
+        """The place of the directory."""
+        return f"{self._whole.location}{self._directory}"
+
     def put(self, path: str, data: bytes) -> None:
         """Write a file whole."""
         self._whole.put(self._path(path), data)

@@ -32,6 +32,7 @@ from weir.output.needs import (
     checkpoint_of,
     plan,
 )
+from weir.output.sink_directories import noted_directories
 from weir.output.sweeping import carry_out, described, look
 from weir.storage.attempt_bases import bases_of
 from weir.storage.attempt_claims import Standing, describe_driver, standing
@@ -194,6 +195,13 @@ def _show(place: Place, one: Leftovers, out: IO[str]) -> None:
     for need in sorted({str(need) for need in one.plan.needs.values()}):
         count = sum(str(other) == need for other in one.plan.needs.values())
         print(f"  kept: {formats.counted(count, 'file')}, needed by: {need}", file=out)
+    noted = noted_directories(place.store, one.job_id)
+    for directory in sorted(noted.names - noted.of_storage(place.store)):
+        print(
+            f"  left alone: output that waits in {directory}, which the job noted in "
+            f"{noted.storage}: this storage is a copy of that one, or was moved",
+            file=out,
+        )
 
 
 def _refusal(one: Leftovers) -> str:

@@ -45,7 +45,7 @@ def look(
 
     Args:
         may_run: The newest attempt is not known to be over.
-        directories: Directories of sinks, beside those that the job's records name.
+        directories: Directories of sinks, beside those noted in this storage.
 
     Raises:
         StorageError: The storage failed.
@@ -60,10 +60,7 @@ def look(
         if inside:
             files.append(SavepointFile(f"{beside}/{name}", inside))
     stored = {one.checkpoint_id: one for one in list_checkpoints(store, job_id)}
-    roots = {*directories, *noted_directories(store, job_id)}
-    for one in stored.values():
-        if isinstance(one.manifest, Manifest):
-            roots.update(op.files for op in one.manifest.operators if op.files is not None)
+    roots = {*directories, *noted_directories(store, job_id).of_storage(store)}
     for root in sorted(roots):
         files += _output_files(root, job_id)
     attempts = [layout.attempt_of(path) for path in store.list(layout.attempts)]

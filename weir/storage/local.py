@@ -56,6 +56,10 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
 
+    @property
+    def location(self) -> str:
+        return os.path.realpath(self.root)
+
     def put(self, path: str, data: bytes) -> None:
         with self.open_writer(path) as writer:
             writer.write(data)

@@ -21,6 +21,10 @@ class MemoryStore:
         self._files: dict[str, bytes] = {}
         self._lock = Lock()
 
+    @property
+    def location(self) -> str:
+        return "memory:"  # Of this process; no other one reads it.
+
     def put(self, path: str, data: bytes) -> None:
         path = checked_path(path)
         with self._lock:

@@ -69,6 +69,10 @@ class CheckpointStore(Protocol):
     the path leaves it.
     """
 
+    @property
+    def location(self) -> str:
+        """The place of the storage, by which it differs from a copy; one place, one text."""
+
     def put(self, path: str, data: bytes) -> None:
         """Write a file whole, in place of any older one."""
 

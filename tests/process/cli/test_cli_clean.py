@@ -192,6 +192,23 @@ def test_output_of_a_damaged_checkpoint_is_kept_as_long_as_that(runs: Runs, dama
     assert runs.uncommitted() == set()
 
 
+def test_a_copy_of_the_storage_leaves_the_output_of_the_original_alone(runs: Runs) -> None:
+    runs.killed_at("sink.before_commit", 5)
+    waiting = runs.uncommitted()
+    assert waiting
+    copy = runs.storage.with_name("copy")
+    shutil.copytree(runs.storage, copy)
+    shutil.rmtree(copy / runs.job / f"chk-{max(runs.manifests())}")
+    cleaned = runs.weir("clean", str(copy), "--yes", "--driver-is-gone")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert f"left alone: output that waits in {runs.output}" in cleaned.stdout
+    assert runs.uncommitted() == waiting
+    assert "left alone" not in runs.clean("--dry-run").stdout
+    runs.finished()
+    runs.check_output()
+    assert runs.uncommitted() == set()
+
+
 @pytest.mark.parametrize("writes", ["state", "output"])
 def test_a_job_killed_before_its_first_checkpoint_is_listed_and_cleaned(
     runs: Runs, writes: str

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.unit.output.test_needs import JOB, manifest, tombstone
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.output.needs import plan
-from weir.output.sink_directories import note_directories, noted_directories
+from weir.output.sink_directories import SinkDirectories, note_directories, noted_directories
 from weir.output.sweeping import carry_out, look
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lineage import AttemptBase
@@ -179,9 +180,49 @@ def test_no_link_is_followed_out_of_a_sink(world: World, tmp_path: Path) -> None
 def test_directories_of_every_attempt_are_noted(world: World) -> None:
     note_directories(world.store, JOB, {"/b"})
     note_directories(world.store, JOB, set())
-    assert noted_directories(world.store, JOB) == {str(world.sink), "/b"}
-    world.store.put(LAYOUT.outputs, b'{"no": "list"}')
-    assert noted_directories(world.store, JOB) == frozenset()
+    noted = noted_directories(world.store, JOB)
+    assert noted.of_storage(world.store) == {str(world.sink), "/b"}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "no JSON",
+        {"no": "list"},
+        ["/of/an/older/version"],
+        {"storage": 1, "directories": []},
+        {"storage": "/x", "directories": [1]},
+    ],
+)
+def test_a_damaged_note_names_nothing_and_is_written_anew(world: World, note: object) -> None:
+    data = note if isinstance(note, str) else json.dumps(note)
+    world.store.put(LAYOUT.outputs, data.encode())
+    assert noted_directories(world.store, JOB) == SinkDirectories()
+    note_directories(world.store, JOB, {"/b"})
+    assert noted_directories(world.store, JOB).of_storage(world.store) == {"/b"}
+
+
+def test_a_copy_of_the_storage_leaves_output_of_the_original_alone(
+    world: World, tmp_path: Path
+) -> None:
+    """The same job, restored from a backup to try something, and finished there."""
+    shutil.copytree(tmp_path / "storage", tmp_path / "copy")
+    copy = LocalStore(tmp_path / "copy")
+    before = {file for file in world.files() if file.startswith("_")}
+    assert len(before) == 3
+    note_directories(copy, JOB, {str(tmp_path / "other")})
+    seen, files = look(copy, JOB, may_run=False)
+    assert carry_out(copy, seen, plan(seen, files), check=lambda: None, now_ms=7)
+    assert {file for file in world.files() if file.startswith("_")} == before
+    assert noted_directories(copy, JOB).of_storage(copy) == {str(tmp_path / "other")}
+    world.sweep(may_run=False)
+    assert not before & world.files(), "the original deletes them itself"
+
+
+def test_a_storage_is_itself_under_every_name(world: World, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "storage")
+    linked = LocalStore(tmp_path / "link")
+    assert noted_directories(linked, JOB).of_storage(linked) == {str(world.sink)}
 
 
 def of_version(number: int, data: bytes) -> bytes:
