@@ -88,9 +88,10 @@ def test_a_worker_killed_while_three_checkpoints_are_under_way(tmp_path: Path) -
     (recovered,) = result.history.recoveries
     assert re.search("killed by signal 9", recovered.cause), recovered.cause
     ids = completed(heard)
-    assert recovered.restored_checkpoint in ids
-    assert recovered.restored_checkpoint < min(killer.amid)
-    assert not killer.amid.intersection(ids), "a checkpoint of the failed attempt completed"
+    # The last acknowledgement of the oldest may have been on its way when the worker was killed.
+    failed = killer.amid.difference(ids)
+    assert len(failed) >= AT_A_TIME - 1, "the kill met fewer checkpoints than it was to meet"
+    assert recovered.restored_checkpoint == max(one for one in ids if one < min(failed))
     assert max(ids) > max(killer.amid), "none completed after the recovery"
 
 
