@@ -3,6 +3,7 @@
 // A mark whose last value in customdata is an address of this server leads there.
 
 import { isOwnPath } from "./addresses.js";
+import { released } from "./press.js";
 import { patience } from "./requests.js";
 
 let loading = null;
@@ -201,6 +202,7 @@ export class Chart {
       this.#element.textContent = "The chart could not be loaded; the table below has the numbers.";
       return;
     }
+    await released();
     const style = getComputedStyle(document.body);
     const { data, layout } = this.#figure;
     this.#width = this.#element.clientWidth;

@@ -9,6 +9,7 @@ import { isOwnPath } from "./addresses.js";
 import { fill } from "./bind.js";
 import { Chart } from "./charts.js";
 import { tick } from "./clock.js";
+import { released } from "./press.js";
 import { LATER, refetch } from "./refetch.js";
 import { Newest, patience } from "./requests.js";
 import { localise } from "./times.js";
@@ -104,7 +105,10 @@ async function fetchText(url, signal) {
   });
   if (response.type === "opaqueredirect") location.reload(); // Logged out: the login leads back.
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
-  return response.text();
+  const text = await response.text();
+  await released(); // What follows replaces what is shown.
+  signal.throwIfAborted();
+  return text;
 }
 
 /** Pictures that go listen to the window no more. */

@@ -4,6 +4,7 @@
 // A picture of another graph (a restart with a changed pipeline) is fetched anew.
 
 import { inLocalTime } from "./format.js";
+import { released } from "./press.js";
 import { patience } from "./requests.js";
 
 export class Graph {
@@ -38,6 +39,7 @@ export class Graph {
       if (!response.ok) throw new Error(`the page answered ${response.status}`);
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       const found = page.querySelector("[data-scope=graph]");
+      await released();
       if (found) this.#scope.replaceChildren(...found.childNodes);
       localise(this.#scope);
     } catch (error) {

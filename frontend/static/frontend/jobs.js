@@ -4,6 +4,7 @@
 import { fill } from "./bind.js";
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
+import { released } from "./press.js";
 import { LOOK_MS, patience } from "./requests.js";
 
 const EVERY_MS = 3_000;
@@ -41,6 +42,7 @@ async function refresh() {
     if (!response.ok) throw new Error(`the list answered ${response.status}`);
     const value = await response.json();
     if (value.now) setServerTime(value.now);
+    await released();
     fill(page, value);
     drawSparklines(value.jobs);
     tick(page);

@@ -8,6 +8,7 @@
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { follow } from "./live.js";
+import { released } from "./press.js";
 import { LOOK_MS, patience, wait } from "./requests.js";
 
 const AT_MOST_EVERY_MS = 500;
@@ -58,6 +59,7 @@ export function refetch(page, { relevant, show, says }) {
     if (!response.ok) throw new Error(`${url} answered ${response.status}`);
     const value = await response.json();
     if (value.now) setServerTime(value.now);
+    await released();
     const shown = await show(value);
     if (shown === LATER) isDue = true;
     else etag = response.headers.get("ETag"); // Of the value that is shown now.
@@ -93,6 +95,7 @@ export async function renew(id) {
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const renewed = page.getElementById(id);
   if (renewed === null) throw new Error(`the page has no ${id} any more`);
+  await released();
   document.getElementById(id).replaceWith(document.adoptNode(renewed));
   document.title = page.title;
 }

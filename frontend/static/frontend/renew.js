@@ -4,6 +4,7 @@
 // button that has the focus.
 
 import { Connection } from "./connection.js";
+import { released } from "./press.js";
 import { LOOK_MS, patience } from "./requests.js";
 import { localise } from "./times.js";
 
@@ -52,7 +53,9 @@ async function look() {
       return;
     }
     if (!answer.ok) throw new Error(`the page answered ${answer.status}`);
-    replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    await released();
+    replace(page);
     connection.set(true);
   } catch {
     connection.set(false);

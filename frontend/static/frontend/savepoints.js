@@ -2,6 +2,7 @@
 
 import { fill } from "./bind.js";
 import { localise } from "./times.js";
+import { released } from "./press.js";
 import { refetch } from "./refetch.js";
 import { patience } from "./requests.js";
 
@@ -25,6 +26,7 @@ async function drawTree() {
   if (!response.ok) throw new Error(`${page.dataset.lineage} answered ${response.status}`);
   const isFirst = etag === null;
   const fetched = new DOMParser().parseFromString(await response.text(), "text/html");
+  await released();
   const tree = document.getElementById("lineage");
   // The first tree is the one on the page already; replacing it would lose the focus in it.
   if (!isFirst || !tree.contains(document.activeElement)) {
