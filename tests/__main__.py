@@ -56,8 +56,8 @@ class Lane:
 TIMELESS_ROOMS = ("controlplane", "deploy", "cli", "deliveries")
 EMBEDDED_ROOMS = ("embedded", "packages")
 # Tests of one file run in one worker, in their order: they may share a server or a sum. The longest
-# files come first. The time-out is of one test: a niced one gets what time the others leave.
-TIMELESS_OPTIONS = ("--timeout=900", "--dist", "loadfile", "--no-loadscope-reorder")
+# files come first.
+TIMELESS_OPTIONS = ("--dist", "loadfile", "--no-loadscope-reorder")
 TIMELESS = Lane(
     "timeless",
     (

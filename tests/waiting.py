@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 150.0
 POLL_S = 0.02
 
 

@@ -1,4 +1,4 @@
-"""A web process and a browser, once a module."""
+"""A web process and a browser, started once for all tests here."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,25 +13,25 @@ from tests.services import database_url, others_at_work
 from tests.waiting import wait_until
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Chromium]:
-    """One browser for all tests of a module; each has a window of its own."""
+    """One browser for all tests; each has a window of its own."""
     needs_chromium()
     with chromium() as launched:
         yield launched
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The web process's own directory, where the drivers' directories are."""
     return tmp_path_factory.mktemp("web")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def process(
     django_db_setup: None, django_db_blocker: DjangoDbBlocker, redis_server: Redis, home: Path
 ) -> Iterator[WebProcess]:
-    """One web process for all tests of a module; it keeps nothing between two requests."""
+    """One web process for all tests; it keeps nothing between two requests."""
     needs_chromium()
     with django_db_blocker.unblock():
         url = database_url()

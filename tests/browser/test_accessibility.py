@@ -22,7 +22,6 @@ from tests.database.frontend import flights
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.timeout(300),
 ]
 
 AXE = Axe().axe_script

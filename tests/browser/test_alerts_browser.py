@@ -22,7 +22,7 @@ from tests.process.deliveries import receiver as receivers
 from tests.process.deliveries.receiver import Running
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

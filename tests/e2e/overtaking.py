@@ -14,8 +14,8 @@ from tests.spark.harness import numbered, tagged_union, to_files
 from weir.common import Duration
 from weir.datastream import MapFunction, StreamExecutionEnvironment
 
-RATE = 1_500.0  # Of each source a second,
-PAUSE_S = 0.002  # which is far more than two subtasks take that need so long for each record.
+RATE = 400.0  # Of each source a second,
+PAUSE_S = 0.008  # which is far more than two subtasks take that need so long for each record.
 TIMEOUT_MS = 60
 
 

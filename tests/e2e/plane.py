@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 from weir.examples.control_plane import Client, RequestRefusedError
 
 PIPELINE = "tests.e2e.pipeline"
-SETTLE_S = 90.0  # A driver's start is most of it: a JVM on a machine that does other things too.
+SETTLE_S = 240.0  # A driver's start is most of it: a JVM on a machine that does other things too.
 ALONE_MAX_S = 300  # A driver that a killed run of the tests leaves behind ends by itself then.
 POLL_S = 0.25  # Each look is a request, which takes as long as a checkpoint of processors.
 HELD_LOOKS = 10  # At a checkpoint that is still under way, a tenth of a second apart.

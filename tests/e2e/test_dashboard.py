@@ -17,8 +17,6 @@ from tests.e2e.dashboard_pipeline import PARALLELISM, STEP_S, who_holds
 from tests.e2e.plane import SETTLE_S, Plane, PlaneJob, wait_for
 from weir.operators.sinks.parquet_sink import committed_files
 
-pytestmark = [pytest.mark.timeout(420)]
-
 PIPELINE = "tests.e2e.dashboard_pipeline"
 STARTS_S = SETTLE_S  # A driver.
 SOURCE = "readings"  # The head of the chain that holds the barriers.

@@ -24,8 +24,6 @@ from tests.e2e.test_pages import Visitor
 from tests.spark.harness import count, rows_of, wrong_numbers
 from weir.examples.control_plane import RequestRefusedError
 
-pytestmark = [pytest.mark.timeout(420)]
-
 
 def kill_under_way(plane: Plane, operation: str, victim: Callable[[], int]) -> None:
     """SIGKILL a process while an operation is under way; fails if it had ended already."""

@@ -17,12 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.e2e.plane import Plane, PlaneJob, wait_for
 from tests.spark.harness import Count, count, rows_of, wrong_numbers
-
-pytestmark = [pytest.mark.timeout(420)]
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 RECORDS = 20_000  # More than any of these tests lets pass before it hurries.

@@ -7,12 +7,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, build_opener
 
-import pytest
-
 from tests.e2e.plane import Plane, PlaneJob
 from weir.own_frames import OWN_FRAME
-
-pytestmark = [pytest.mark.timeout(240)]
 
 
 class Visitor:

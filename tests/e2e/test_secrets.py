@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.e2e.plane import Plane, PlaneJob, wait_for
 from tests.e2e.secretive import NAME, digest
-
-pytestmark = [pytest.mark.timeout(420)]
 
 MODULE = "tests.e2e.secretive"
 MASK = "***"

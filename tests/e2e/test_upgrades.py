@@ -9,16 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e.plane import Plane, PlaneJob, wait_for
 from tests.e2e.test_going_back import kill_under_way, shown
 from tests.e2e.test_kills import EXACT, RATE, RECORDS, check_one_driver, check_output
 from tests.e2e.test_pages import Visitor
 from tests.e2e.upgraded import VERSION
 from tests.spark.harness import count, rows_of, wrong_numbers
-
-pytestmark = [pytest.mark.timeout(420)]
 
 NEW = {"kind": "module", "module": "tests.e2e.upgraded"}
 BROKEN = {"kind": "module", "module": "tests.e2e.broken"}

@@ -10,13 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e.plane import Plane, wait_for
 from tests.troubles import pipeline
 from tests.troubles.cases import LONG_MS, RATES_S, Run
-
-pytestmark = [pytest.mark.timeout(600)]
 
 TIMEOUT_MS = 15_000  # Of a checkpoint; a call that hangs makes it expire, and nothing else does.
 

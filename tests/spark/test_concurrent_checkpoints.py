@@ -29,7 +29,7 @@ from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEven
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
 
-pytestmark = [pytest.mark.usefixtures("local"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 N = 2_500  # Records of each of both sources,
 RATE = 1_500.0  # a second, which is more than the slow operator takes

@@ -37,7 +37,7 @@ from weir.protocol.events import (
 from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import SubtaskChanged
 
-pytestmark = [pytest.mark.usefixtures("local"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 SIZES = {"left": 300, "right": 4_000}  # Records of each source,
 RATE = 1_500.0  # a second, which is more than the slow operator takes

@@ -21,7 +21,7 @@ from tests.spark.modes import completed, prepare, under_way
 from weir.protocol.events import CheckpointSettled
 from weir.protocol.lifecycle import FailureReason
 
-pytestmark = [pytest.mark.usefixtures("local"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 N = 2_500  # Records of each of both sources,
 RATE = 1_500.0  # a second, which is more than the slow operator takes

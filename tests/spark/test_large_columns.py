@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from pyspark import SparkContext
 
 from tests.spark.harness import Listening, collect, environment
@@ -19,7 +18,6 @@ LIMIT_BYTES = 260_000_000
 PADDING, PADDING_RATE = 4_000, 20.0  # As long as a slow machine needs for a checkpoint.
 
 
-@pytest.mark.timeout(300)
 def test_sums_of_several_times_the_memory_of_their_slot(
     local: SparkContext, tmp_path: Path
 ) -> None:

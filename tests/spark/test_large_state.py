@@ -21,7 +21,6 @@ KEYS = STATE_BYTES // BLOB_BYTES + 100
 PADDING, PADDING_RATE = 4_000, 20.0  # As long as a slow machine needs for a checkpoint.
 
 
-@pytest.mark.timeout(300)
 def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
     local: SparkContext, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from weir.common import Configuration
 from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import JobFailedError
 
-pytestmark = [pytest.mark.usefixtures("local"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 N = 4_000  # Records of each of both sources,
 RATE = 1_500.0  # a second, which is more than the slow operator takes

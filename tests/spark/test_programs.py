@@ -31,8 +31,6 @@ from weir.ids import CheckpointId, SubtaskId
 from weir.jobmaster.collected_output import Deliveries
 from weir.protocol.lifecycle import JobStatus
 
-pytestmark = [pytest.mark.timeout(300)]
-
 JOBS = 4
 PROGRAMS = 5  # In each of them.
 MUST_FAIL = 2

@@ -24,8 +24,6 @@ from weir.datastream.window import TumblingEventTimeWindows
 from weir.errors import JobFailedError
 from weir.operators.sinks.parquet_sink import committed_files
 
-pytestmark = [pytest.mark.timeout(300)]
-
 EVENTS = 8_000
 RATE = 3_000.0  # a second, which is more than the slow subtask takes
 PAUSE_S = 0.001  # with this for each record.

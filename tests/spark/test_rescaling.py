@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 
 from tests.spark.conftest import Contexts
 from tests.spark.functions import Reminding, events, key_of_event, window_row
@@ -39,8 +38,6 @@ from weir.protocol.events import CheckpointSettled, JobEvent
 from weir.spark import submit
 from weir.storage.layout import savepoint_location
 from weir.storage.store import store_for
-
-pytestmark = [pytest.mark.timeout(300)]
 
 N = 4_000  # Records of each numbered source.
 EVENTS = 8_000

@@ -33,7 +33,7 @@ from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import JobFailedError
 from weir.ids import CheckpointId
 
-pytestmark = [pytest.mark.usefixtures("local"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 SEED = 20
 DEATHS = 3

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pyspark
-import pytest
 
 from jobs.drivers.spark_command import properties_text
 
@@ -30,7 +29,6 @@ time.sleep(600)
 """
 
 
-@pytest.mark.timeout(180)
 def test_settings_reach_spark_by_a_file_alone(tmp_path: Path) -> None:
     properties, script = tmp_path / "spark.properties", tmp_path / "script.py"
     # What spark-defaults.conf says comes first, as of a launcher: of two lines the last counts.

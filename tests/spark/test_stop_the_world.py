@@ -22,7 +22,7 @@ from tests.spark.harness import (
 from weir.datastream import CheckpointingMode
 from weir.protocol.events import CheckpointSettled, Recovered
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("local")]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 N = 2_000  # Records of each of both sources,
 RATE = 1_500.0  # a second, which is more than the slow operator takes

@@ -43,8 +43,6 @@ from weir.datastream.execution import ExecutionOptions, overriding
 from weir.errors import JobFailedError
 from weir.protocol.events import Recovered
 
-pytestmark = [pytest.mark.timeout(300)]
-
 N = 2_500  # Records of each of both sources,
 RATE = 1_500.0  # a second, which is more than the slow operator takes
 PAUSE_S = 0.001  # with this for each record.

@@ -38,8 +38,6 @@ from weir.errors import JobFailedError
 from weir.fault_points import Fault
 from weir.protocol.events import CheckpointSettled, Recovered
 
-pytestmark = [pytest.mark.timeout(300)]
-
 N = 4_000  # Records of each of both sources,
 RATE = 1_500.0  # a second, which is more than the slow operator takes
 PAUSE_S = 0.001  # with this for each record.

@@ -19,7 +19,7 @@ from weir.common import Duration, Time, Types, WatermarkStrategy
 from weir.datastream.connectors import DataGeneratorSource
 from weir.datastream.window import TumblingEventTimeWindows
 
-pytestmark = [pytest.mark.usefixtures("local"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("local")]
 
 EVENTS = 5_000
 RATE = 2_500.0  # a second, which is more than the slow operator takes

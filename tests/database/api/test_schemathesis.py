@@ -52,7 +52,7 @@ UNTESTED = (
     builder.UnserializablePayloadMark,
 )
 RUN = settings(
-    max_examples=8,
+    max_examples=5,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),  # The fixtures are meant to last for all examples.

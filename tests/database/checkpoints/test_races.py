@@ -48,7 +48,7 @@ from weir.protocol.lifecycle import CheckpointStatus, JobStatus
 from weir.protocol.messages import CheckpointRequested, JobEnded, Tick
 
 RUNS_AT_ONCE = 20  # Seeds of one test: a fresh database for each would take most of the time.
-SEEDS = share(200, block=RUNS_AT_ONCE)
+SEEDS = share(100, block=RUNS_AT_ONCE)
 ROUNDS = 4
 JUMP_MS = 240_000
 THREADS = 4

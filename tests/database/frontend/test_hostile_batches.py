@@ -47,7 +47,6 @@ from weir.wire.batches import EVENT_CLASSES
 
 pytestmark = [
     pytest.mark.django_db,
-    pytest.mark.timeout(600),
     pytest.mark.usefixtures("plain_templates"),
     pytest.mark.whole,
 ]
@@ -55,7 +54,7 @@ pytestmark = [
 TOKEN = "the token of a hostile driver"
 BATCHES = 500  # Of one part; two thousand together.
 PARTS = share(2_000, block=BATCHES) // BATCHES
-LOOK_EVERY = 250  # Batches between looks at all pages, which take most of the time.
+LOOK_EVERY = BATCHES  # Batches between looks at all pages, which take most of the time.
 
 UIDS = [OperatorId(uid) for uid in factories.CHAINS]
 KNOWN: Special = (

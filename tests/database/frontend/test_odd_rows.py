@@ -33,12 +33,11 @@ from tests.database.frontend.all_pages import assert_every_page_opens, job_on_ev
 
 pytestmark = [
     pytest.mark.django_db,
-    pytest.mark.timeout(600),
     pytest.mark.usefixtures("plain_templates"),
     pytest.mark.whole,
 ]
 
-EXAMPLES = 15
+EXAMPLES = 8
 MODELS: tuple[type[models.Model], ...] = (
     *(Job, Driver, Attempt, Worker, Operator, Edge, Subtask, JobException),
     *(Checkpoint, Savepoint, SubtaskAck, GateAlignment),

@@ -10,8 +10,6 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from tests.process.cli.test_cli_clean import Runs
 from weir.cli.checkpoints import Condition, list_jobs
 from weir.cli.clean import leftovers
@@ -21,8 +19,6 @@ from weir.output.needs import File, OutputFile, Reason, SavepointFile, StoredFil
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest
-
-pytestmark = [pytest.mark.timeout(600)]
 
 KILLS = 50
 POINTS = {  # And the most hits that a driver is allowed before its death.

@@ -232,7 +232,7 @@ def test_without_commands_the_answer_is_empty(web: Web, job: Job) -> None:
 def test_a_poll_waits_as_long_as_it_says(web: Web, job: Job) -> None:
     started = time.monotonic()
     assert poll(web, wait=0.7).json == NO_COMMANDS
-    assert 0.7 <= time.monotonic() - started < 5
+    assert 0.7 <= time.monotonic() - started < 25
 
 
 def test_commands_come_in_order_until_they_are_taken(web: Web, job: Job) -> None:

@@ -26,7 +26,7 @@ JOB = "orders-1"
 EXAMPLES = 60
 HEADERS = {batches.VERSION_HEADER: str(batches.VERSION_MAX)}
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 def document() -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_waiting_without_redis_ends_with_the_timeout() -> None:
         async with running(hub):
             started = time.monotonic()
             assert not await hub.wait("topic", 0.3)
-            assert 0.29 < time.monotonic() - started < 5.0
+            assert 0.29 < time.monotonic() - started < 30
 
     asyncio.run(scenario())
 

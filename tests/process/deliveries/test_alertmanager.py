@@ -20,7 +20,7 @@ from tests import factories
 from tests.process.deliveries.receiver import Running
 from tests.waiting import TIMEOUT_S, wait_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.django_db(transaction=True)]
 
 NAMES = ("prometheus-alertmanager", "alertmanager")
 CONFIGURATION = """

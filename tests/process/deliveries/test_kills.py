@@ -26,8 +26,6 @@ from tests.processes import processes_of
 from tests.services import reachable_directory, use_database
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.timeout(400)]
-
 HUNG = "/hung"
 PATHS = ("/moody/a", "/moody/b", HUNG)
 LINES = 6

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
 from pyspark.find_spark_home import _find_spark_home
 from pytest_django import Settings
 
@@ -17,8 +16,6 @@ from jobs import cluster_size
 from jobs.models import Job
 from tests.waiting import wait_until
 from weir.jvm_options import jvm_options
-
-pytestmark = pytest.mark.timeout(300)
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"

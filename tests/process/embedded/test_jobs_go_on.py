@@ -6,7 +6,6 @@ from pathlib import Path
 
 import psutil
 import psycopg2
-import pytest
 
 from controlplane.embedded.drivers import driver_processes
 from tests.migrated import begin_prepared
@@ -14,8 +13,6 @@ from tests.process.embedded.weir_up import DEADLINE_S, WeirUp
 from tests.processes import processes_of
 from tests.waiting import wait_until
 from weir.child_process import is_alive
-
-pytestmark = [pytest.mark.timeout(400)]
 
 
 def value(home: Path, query: str) -> object:

@@ -24,9 +24,6 @@ from tests.services import reachable_directory
 from tests.waiting import wait_until
 from weir.child_process import is_alive
 
-pytestmark = [pytest.mark.timeout(240)]
-
-
 STUCK_AFTER_S = 15
 FORK_SERVER = "controlplane.embedded.fork_server"
 # Every interpreter imports this as it starts. In web it makes a thread that holds the interpreter

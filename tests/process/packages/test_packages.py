@@ -200,7 +200,6 @@ def control_plane(installed: Installed) -> "Iterator[subprocess.Popen[str]]":
             process.communicate(timeout=DEADLINE_S)
 
 
-@pytest.mark.timeout(600)
 def test_control_plane_runs_from_the_wheel(
     installed: Installed, control_plane: "subprocess.Popen[str]"
 ) -> None:

@@ -123,7 +123,7 @@ def kept(batches: list[Any], expression: pc.Expression) -> list[dict[str, Any]]:
     return [{k: repr(v) for k, v in row.items()} for row in table.filter(expression).to_pylist()]
 
 
-@settings(max_examples=share(300, block=60))
+@settings(max_examples=share(120, block=24))
 @given(
     values=rows,
     expression=expressions,

@@ -298,7 +298,7 @@ def _open_windows(harness: Harness) -> list[Any]:
     return sorted(map(repr, told(harness.watermark((1 << 63) - 1))))
 
 
-@settings(max_examples=share(200, block=40))
+@settings(max_examples=share(100, block=20))
 @given(st.lists(slices, min_size=1, max_size=4), st.booleans())
 def test_combined_rows_are_late_where_their_records_are(
     given_slices: list[Slice], reduces: bool
