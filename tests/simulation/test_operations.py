@@ -14,7 +14,7 @@ from weir.config import CheckpointingMode
 from weir.protocol.operations import OperationKind, Phase
 
 BLOCK = 50
-BLOCKS = share(500, block=BLOCK) // BLOCK
+BLOCKS = share(300, block=BLOCK) // BLOCK
 
 # Where an operation may stand: what each kind goes through.
 STEPS = {
