@@ -15,7 +15,7 @@ from django.test import override_settings
 from tests.migrated import begin_with_static_files
 from tests.waiting import wait_until
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 240.0
 
 
 class WebProcess:
@@ -59,7 +59,7 @@ class WebProcess:
         """End it as a service manager would."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=120)
             self._process = None
 
     def log(self) -> str:

@@ -660,7 +660,7 @@ def run(block: Block, directory: Path) -> str | None:
     pq.write_table(pa.table(orders), directory / "orders" / "part.parquet")
     script = directory / "pipeline.py"
     script.write_text(block.text)
-    ran = run_python("tests.docs.example", script.name, cwd=directory, timeout=100)
+    ran = run_python("tests.docs.example", script.name, cwd=directory, timeout=400)
     if ran.returncode:
         return ran.stderr
     # Sinks of their own show their records in no order between them.

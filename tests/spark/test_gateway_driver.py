@@ -44,7 +44,7 @@ from weir.protocol.messages import (
 from weir.spark import driver as production
 
 ALONE_MAX_S = 300.0  # A driver that a killed run of the tests leaves behind ends by itself then.
-START_S = 90.0  # A JVM, Spark, the slots, the first checkpoint; on a busy machine.
+START_S = 240.0  # A JVM, Spark, the slots, the first checkpoint; on a busy machine.
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 SPARK_HOME = _find_spark_home()
 

@@ -146,13 +146,14 @@ def check(case: Case, token: str, *excluded: Any) -> None:
         transaction.set_rollback(True)
 
 
-@pytest.mark.whole  # Two thirds of all calls.
+@pytest.mark.whole
 @operations(GenerationMode.NEGATIVE)
 def test_what_the_document_does_not_allow_is_refused(built: Callable[..., Any], token: str) -> None:
     # A schema does not say which uploads, scripts and modules there are, and so its examples.
     run(built, lambda case: check(case, token, positive_data_acceptance))
 
 
+@pytest.mark.whole
 @operations(GenerationMode.POSITIVE)
 def test_what_the_document_allows_is_answered_as_it_says(
     built: Callable[..., Any], token: str

@@ -51,7 +51,7 @@ def answered(operation: Operation) -> Operation:
 
     wait_until(has_ended, "the question is answered")
     for child in preview_processes._children:
-        child.wait(timeout=10)
+        child.wait(timeout=60)
     preview_processes._children.clear()
     return ended(operation)
 

@@ -197,7 +197,7 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
 
     def run(index: int, one: Callable[[], Any]) -> None:
         try:
-            gate.wait(timeout=10)
+            gate.wait(timeout=60)
             results[index] = one()
         except Exception as error:
             results[index] = error
@@ -208,7 +208,7 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=120)
         assert not thread.is_alive()
     return results
 

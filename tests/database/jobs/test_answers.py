@@ -27,7 +27,7 @@ def nothing_left() -> Iterator[None]:
     for child in preview_processes._children:
         if child.poll() is None:
             child.kill()
-        child.wait(timeout=10)
+        child.wait(timeout=60)
     preview_processes._children.clear()
 
 
@@ -108,7 +108,7 @@ def test_launcher_that_is_started_again_goes_on(monkeypatch: pytest.MonkeyPatch)
     preview_processes.tick()
     child = preview_processes._children.pop()  # Its parent is gone.
     assert done(operation).status == "succeeded"
-    child.wait(timeout=10)
+    child.wait(timeout=60)
 
 
 def test_question_of_a_lost_machine_is_asked_again_and_then_given_up(

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user"),
 ]
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 USER_CODE, SERVICE, SHARED = 65534, 1, 65533
 SUBMIT = """#!/bin/sh
 # The job file is the last argument.

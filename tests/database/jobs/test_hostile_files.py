@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 SECRET = "SECRET_KEY=hunter2"
 Attack = Callable[[Path, Path], None]
 
@@ -163,7 +163,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Operation]]
     for child in preview_processes._children:
         if child.poll() is None:
             child.kill()
-        child.wait(timeout=10)
+        child.wait(timeout=60)
     preview_processes._children.clear()
 
 

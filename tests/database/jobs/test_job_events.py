@@ -242,14 +242,14 @@ class Writer:
     def ask(self, what: str) -> int:
         """``write`` an event, ``commit``, or ``roll back``; gives the id of what was written."""
         self._asked.put(what)
-        answer = self._done.get(timeout=30)
+        answer = self._done.get(timeout=120)
         if isinstance(answer, BaseException):
             raise answer
         return int(answer)
 
     def close(self) -> None:
         self._asked.put("roll back")
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=120)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -257,7 +257,7 @@ class Writer:
             transaction.set_autocommit(False)
             connection.in_atomic_block = True  # So says the test, which begins and ends it.
             while True:
-                match self._asked.get(timeout=60):
+                match self._asked.get(timeout=240):
                     case "write":
                         job_events.record(self._job, LOST, clock.now(), driver=1)
                         self._done.put(JobEvent.objects.latest("pk").pk)

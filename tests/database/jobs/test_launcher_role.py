@@ -27,7 +27,7 @@ from tests.database.jobs.builders import (
 )
 from tests.waiting import wait_until
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 ROLE = "weir_launcher_test"
 PASSWORD = "it's 100% \\ secret"
 

@@ -30,7 +30,7 @@ from weir.protocol.elements import (
     Watermark,
 )
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 def channel(number: int, sender: int, receiver: int) -> Channel:

@@ -27,7 +27,7 @@ def refused(database: str, home: Path, command: str) -> str:
         | {"DJANGO_SETTINGS_MODULE": "controlplane.settings.dev"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert (run.returncode, run.stdout) == (1, "")
     (line,) = run.stderr.splitlines()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
 import pytest
 from django.db import connection, transaction
@@ -256,7 +257,7 @@ def test_a_waiting_poll_is_answered_when_a_command_is_committed(web: Web, job: J
     took: list[float] = []
     taken = 0
     with ThreadPoolExecutor() as threads:
-        for number in range(10):
+        for number in range(20):
             waiting = threads.submit(lambda after: (poll(web, after, 20), time.monotonic()), taken)
             wait_until(lambda: web.metric("weir_web_command_polls") == 1, "the poll waits")
             committed = enqueue(f"number {number}")
@@ -264,8 +265,9 @@ def test_a_waiting_poll_is_answered_when_a_command_is_committed(web: Web, job: J
             took.append(answered - committed)
             assert reasons(answer) == [f"number {number}"]
             taken = answer.json["commands"][-1]["number"]
-    # Milliseconds; without the wake-up half of them would take longer than half a second.
-    assert max(took) < 0.5, took
+    # Milliseconds; without the wake-up half of them would take longer than half a second, and on a
+    # busy machine one or another does.
+    assert median(took) < 0.3, took
 
 
 def test_a_waiting_poll_holds_no_connection(web: Web, job: Job) -> None:

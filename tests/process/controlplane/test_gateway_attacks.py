@@ -134,7 +134,7 @@ def test_who_sends_is_known_before_what_is_sent_is_looked_at(web: Web) -> None:
 
 def test_a_driver_has_one_batch_in_hand_and_not_for_ever(web: Web) -> None:
     slow, other = drivers(2)
-    with socket.create_connection(("127.0.0.1", web.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", web.port), timeout=240) as connection:
         lines = [f"POST {path(slow)} HTTP/1.1", "Host: weir", "Content-Length: 1000"]
         lines += [f"{name}: {value}" for name, value in headers_of(slow).items()]
         lines += ["Expect: 100-continue"]  # Answered once the gateway begins to read the body.

@@ -135,7 +135,7 @@ def test_login_loops_hold_up_no_user(start_web: Callable[..., Web], redis: Redis
 
 def test_login_loops_are_refused_without_a_hash(web: Web, redis: Redis) -> None:
     factories.user(name="vera")
-    connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=120)
     connection.request("GET", "/login/")
     response = connection.getresponse()
     response.read()

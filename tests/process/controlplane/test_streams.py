@@ -287,7 +287,7 @@ def test_a_snapshot_is_computed_once_for_all_browsers(
         seen = threading.Semaphore(0)
         browsers = [threads.submit(first_two) for _ in range(10)]
         for _ in browsers:
-            assert seen.acquire(timeout=20)
+            assert seen.acquire(timeout=120)
         before = len(calls)
         change("renamed")
         assert [browser.result() for browser in browsers] == [["orders", "renamed"]] * 10

@@ -44,7 +44,7 @@ class Alertmanager:
         self.url = f"http://127.0.0.1:{port}"
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as response:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=60) as response:
             return json.load(response)
 
     def answers(self) -> bool:

@@ -60,7 +60,7 @@ def audit(pip_audit: Path, npm: Path) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
         env={"PATH": os.environ["PATH"]},
     )
 

@@ -362,7 +362,7 @@ def test_volumes_of_earlier_versions_are_shared(tmp_path: Path) -> None:
             [sys.executable, "-c", script],
             env={"WEIR_HOME": str(home), "PIPELINES": "54321", "SERVICES": "54320"},
             check=True,
-            timeout=60,
+            timeout=240,
         )
         assert looks("checkpoints/job/chk-1") == (54321, 0o2775)
         assert looks("checkpoints/job/chk-1/state") == (54321, 0o660)
@@ -439,7 +439,7 @@ def test_redis_is_the_first_process_and_ends_on_sigterm(tmp_path: Path) -> None:
             assert told["maxmemory"] == str(256 << 20)
             client.set("queue", "kept")
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=240)
     finally:
         if process.poll() is None:
             process.kill()

@@ -193,7 +193,7 @@ class Prometheus:
 
     def get(self, path: str, **query: str) -> Any:
         address = f"{self.url}/{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(address, timeout=10) as response:
+        with urllib.request.urlopen(address, timeout=60) as response:
             return json.load(response)["data"]
 
     def targets(self) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ if "controlplane.serve" in sys.orig_argv:
 
 def status(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         error.close()
@@ -214,10 +214,10 @@ def test_a_taken_port_is_said_and_what_was_started_ends() -> None:
 def logs_in(page: str, password: str) -> bool:
     """Whether the account that was printed opens the page of jobs."""
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar := CookieJar()))
-    with browser.open(f"{page}/login/", timeout=10):
+    with browser.open(f"{page}/login/", timeout=60):
         token = next(cookie.value for cookie in jar if cookie.name == "csrftoken")
     form = {"username": "operator", "password": password, "csrfmiddlewaretoken": token}
-    with browser.open(f"{page}/login/", urlencode(form).encode(), timeout=10) as response:
+    with browser.open(f"{page}/login/", urlencode(form).encode(), timeout=60) as response:
         return str(response.url) == f"{page}/jobs/"
 
 

@@ -211,7 +211,7 @@ def test_control_plane_runs_from_the_wheel(
 
     def answer(path: str, **headers: str) -> str:
         request = urllib.request.Request(url + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return str(response.read().decode())
 
     me = json.loads(answer("/api/v1/me", Authorization=f"Bearer {token}"))

@@ -31,7 +31,7 @@ def _disarmed() -> Iterator[None]:
 def run(*armed: Fault) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {fault_points.VARIABLE: to_environment(armed)}
     command = [sys.executable, "-c", REACH_TWICE]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def marker(path: Path) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_stop_leaves_the_process_stopped_until_it_is_continued(tmp_path: Path) -
         assert os.WIFSTOPPED(status)
         assert marker(tmp_path / "fired")["pid"] == process.pid
         process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=30)[0] == "passed 1\npassed 2\n"
+        assert process.communicate(timeout=120)[0] == "passed 1\npassed 2\n"
     finally:
         process.kill()
         process.wait()

@@ -39,7 +39,7 @@ def _start(environment: dict[str, str], command: str = HOSTS) -> "subprocess.Com
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
 
 

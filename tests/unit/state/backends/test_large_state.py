@@ -4,15 +4,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.state.backends.programs import KEYS, VALUE_BYTES
 from weir.state.state_files import FILE_BYTES
+
+pytestmark = pytest.mark.whole
 
 
 def run(directory: Path, *figures: int) -> tuple[int, int, int]:
     """Keys that were read back, and the growth of a process of its own in snapshot and restore."""
     module = "tests.unit.state.backends.programs"
     program = [sys.executable, "-m", module, "rocksdb", str(directory), *map(str, figures)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=600)
     keys, grown_kb, restored_kb = map(int, done.stdout.split())
     return keys, grown_kb << 10, restored_kb << 10
 

@@ -294,6 +294,7 @@ def test_a_process_may_have_as_many_files_open_as_its_limit_can_be_raised_to() -
     assert run.stdout == "100\n"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("kind", "keys", "least", "most"),
     [
@@ -315,7 +316,7 @@ def test_a_tables_state_of_many_limits_is_written_and_restored_within_them(
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     state, grown, restored = map(int, run.stdout.split())
     assert state > least

@@ -313,6 +313,7 @@ print(read, fired, anonymous() - before)
 """
 
 
+@pytest.mark.whole
 def test_timers_take_memory_for_those_that_are_near_alone(tmp_path: Path) -> None:
     """In memory they would take 100 MB. Measured: 45 MB of 120,000, 48 MB of 400,000."""
     run = subprocess.run(
