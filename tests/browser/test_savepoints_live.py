@@ -58,7 +58,7 @@ def test_the_list_and_the_tree_follow_what_others_do(window: Window) -> None:
     window.sees("#lineage", "first Checkpoint 20")
     made.name = "second"  # Of that the stream says nothing.
     made.save()
-    window.sees("#savepoints", "second Completed", 10)
+    window.sees("#savepoints", "second Completed")
     assert not window.was_reloaded()
 
 

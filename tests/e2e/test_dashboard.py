@@ -176,9 +176,9 @@ def a_viewer_only_looks(plane: Plane, browser: Chromium, job: PlaneJob, password
     assert {one["requested_by"] for one in asked} == {"operator"}
 
 
-def done(window: Window, timeout_s: float) -> None:
+def done(window: Window) -> None:
     """The page of the operation says that it was done, without being loaded anew."""
-    window.sees("#operation-title", "Done", timeout_s)
+    window.sees("#operation-title", "Done", SETTLE_S)
 
 
 def name_it_and_go_back(window: Window, job: PlaneJob) -> None:
@@ -187,7 +187,7 @@ def name_it_and_go_back(window: Window, job: PlaneJob) -> None:
     window.sees("h1", "Take a savepoint of watched?")
     window.fill("name", "before")
     window.click("Take a savepoint of watched")
-    done(window, 20)
+    done(window)
     (savepoint,) = job.get("savepoints")["results"]
     window.open(f"/jobs/{job.id}/")
     take_a_checkpoint(window)
@@ -198,9 +198,9 @@ def name_it_and_go_back(window: Window, job: PlaneJob) -> None:
     window.follow("Roll back to it")
     window.sees("h1", "Roll back watched?")
     window.click("Preview the rollback of watched")
-    window.sees(".sentences", "read again", 30)
+    window.sees(".sentences", "read again")
     window.click("Roll watched back")
-    done(window, STARTS_S)
+    done(window)
     (newest, *_) = job.get("attempts")["results"]
     assert newest["restored_checkpoint"] == savepoint["number"]
     assert len(job.get("drivers")["results"]) == 2
@@ -212,7 +212,7 @@ def take_a_checkpoint(window: Window) -> None:
     before = window.text("#progress-title")
     window.click("Take a checkpoint")
     wait_for(lambda: window.text("#progress-title") != before, "another checkpoint")
-    window.sees("#progress .pill", "Completed", 20)
+    window.sees("#progress .pill", "Completed")
 
 
 def committed(job: PlaneJob) -> int:
@@ -229,7 +229,7 @@ def fork_it(plane: Plane, window: Window, job: PlaneJob, directory: Path) -> Pla
     output = directory / "trial"
     window.fill("parameters", f"output={output}\nhold={directory / 'hold'}")
     window.click("Fork watched")
-    done(window, STARTS_S)
+    done(window)
     window.do(lambda page: page.click("a[href^='/jobs/trial-']"))
     window.sees("h1", "trial Running", STARTS_S)
     fork = plane.job(window.evaluate("location.pathname.split('/')[2]"), output)
@@ -246,9 +246,9 @@ def lose_the_server(plane: Plane, window: Window, job: PlaneJob) -> None:
     window.sees("h1", "watched Running", STARTS_S)
     web = plane.stack.process("web")
     web.stop()
-    window.sees("#connection", "No connection to the control plane since", 15)
+    window.sees("#connection", "No connection to the control plane since")
     web.start()
-    window.sees_nothing("#connection", 20)
+    window.sees_nothing("#connection")
     take_a_checkpoint(window)
     assert not window.was_reloaded()
 
@@ -260,6 +260,6 @@ def cancel(window: Window, job: PlaneJob) -> None:
     window.click("Cancel job")
     window.sees("#cancel-dialog", "Its subtasks stop at once")
     window.click("Cancel the job")
-    window.sees("h1", "Cancelled", 30)
+    window.sees("h1", "Cancelled")
     assert not window.was_reloaded()
     job.await_status("canceled")

@@ -47,7 +47,7 @@ class Interrupted(IoThread):
 def test_a_call_that_comes_in_as_the_thread_falls_asleep_wakes_it() -> None:
     ran: list[bool] = []
     with running(Interrupted(lambda: ran.append(True))):
-        wait_until(lambda: ran, "the call has run", 10)
+        wait_until(lambda: ran, "the call has run")
 
 
 def test_calls_without_a_wake_up_run_with_the_next_one() -> None:
@@ -56,7 +56,7 @@ def test_calls_without_a_wake_up_run_with_the_next_one() -> None:
         for number in range(10):
             io.call(lambda number=number: ran.append(number), wake=False)  # type: ignore[misc]
         io.wake()
-        wait_until(lambda: len(ran) == 10, "all calls have run", 10)
+        wait_until(lambda: len(ran) == 10, "all calls have run")
     assert ran == list(range(10))
 
 
@@ -259,7 +259,7 @@ def test_calls_and_work_of_other_threads_wake_a_loop_at_once(loop: Loop) -> None
         if number % 2:
             asleep(loop)  # Else it comes in at any moment of the way there.
         (loop.io.call if number % 4 < 2 else loop.do)(note)
-        wait_until(lambda number=number: len(ran) > number, "it ran", 5, 0.0005)  # type: ignore[misc]
+        wait_until(lambda number=number: len(ran) > number, "it ran", poll_s=0.0005)  # type: ignore[misc]
     # Where the processor is taken from the loop in its round for long, its stand-in runs a call.
     assert ran.count("loop-test") >= 100
 
