@@ -60,7 +60,8 @@ def look(*kinds: str) -> int:
 
 
 @pytest.fixture(autouse=True)
-def home(settings: Settings, tmp_path: Any) -> None:
+def home(settings: Settings, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "RULE_S", PLENTY)
     settings.WEIR_UPLOADS = tmp_path / "uploads"
     settings.WEIR_UPLOADS.mkdir()
 
