@@ -239,9 +239,7 @@ def parser() -> ArgumentParser:
         description="Stateful streaming on Spark: run pipelines, take savepoints and restore "
         "them, inspect checkpoints.",
     )
-    whole.add_argument(
-        "--version", action=_ShowVersion, nargs=0, help="show program's version number and exit"
-    )
+    whole.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     commands = whole.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
     )
