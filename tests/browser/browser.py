@@ -41,8 +41,7 @@ T = TypeVar("T")
 
 # The shell is the same engine without a desktop around it, for a third of the processor time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
-LIVE_S = 120.0  # From a row to the page on a busy machine; how fast it is, the benchmark says.
-PATIENCE_S = 120.0  # For what the page does by itself: loading, enabling a button.
+PATIENCE_S = 120.0  # For a page on a busy machine; how fast it is, the benchmark says.
 ARGUMENTS = (
     "--disable-dev-shm-usage",  # Containers have little of it.
     "--disable-gpu",
@@ -214,7 +213,7 @@ class Window:
         """Whether the button with these words is enabled."""
         return self.do(lambda page: self._button(page, words).is_enabled())
 
-    def sees(self, selector: str, words: str, timeout_s: float = LIVE_S) -> None:
+    def sees(self, selector: str, words: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until these words are visible there."""
 
         def seen(page: Page) -> None:
@@ -223,7 +222,7 @@ class Window:
 
         self.do(seen)
 
-    def sees_nothing(self, selector: str, timeout_s: float = LIVE_S) -> None:
+    def sees_nothing(self, selector: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until no such element is visible."""
 
         def gone(page: Page) -> None:

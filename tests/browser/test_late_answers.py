@@ -113,7 +113,7 @@ def test_what_is_pressed_is_not_replaced_before_it_is_released(window: Window) -
     window.do(press)
     flights.drive(job, flights.chain_acknowledged(1, "flights", 0))
     wait_until(is_answered, "the page has heard of the acknowledgement")
-    window.evaluate("fetch(location.href).then((answer) => answer.text()).then(() => null)")
+    window.do(lambda page: page.wait_for_timeout(4_000))  # Twice the pause between two updates.
     window.do(lambda page: page.mouse.up())
     window.sees("#alignment a[aria-current]", "Time blocked")
     assert not window.was_reloaded()

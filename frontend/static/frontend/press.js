@@ -2,7 +2,7 @@
 // it is released, so what is replaced in between would swallow it.
 
 let isPressed = false;
-let waiting = [];
+const waiting = [];
 
 /** Until no button is pressed, and its click has been dispatched. */
 export async function released() {

@@ -119,7 +119,7 @@ def test_a_worker_that_does_not_stop_is_killed_after_the_grace(master: FakeMaste
         master.send(slot, StopWorker(AttemptNumber(1), grace_ms=300))
         _, exited = master.expect(WorkerExited)
         assert exited.exit_code == -signal.SIGKILL
-        assert time.monotonic() - began >= 0.3
+        assert 0.3 <= time.monotonic() - began < 30
 
 
 def test_a_worker_stopped_before_it_started_never_runs_on(master: FakeMaster) -> None:
