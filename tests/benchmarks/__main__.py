@@ -1,12 +1,14 @@
-"""``python -m tests.benchmarks [row ...] [--quick] [--json FILE] [--compare [FILE]]``.
+"""``python -m tests.benchmarks [row ...] [--quick] [--json FILE [--resume]] [--compare [FILE]]``.
 
-Each run is kept as JSON with its host and load, in ``build/benchmarks`` where no file is named. The
-report of the last release lies in the repository, in ``tests/benchmarks/releases``. A benchmark
-that ran beside other work is marked. With ``--against CHECKOUT`` the rows are measured in turns
-here and in another checkout, and shown side by side.
+Each run is kept as JSON with its host and load, in ``build/benchmarks`` where no file is named: it
+is written after each benchmark, and ``--resume`` goes on with it. The report of the last release
+lies in the repository, in ``tests/benchmarks/releases``. A benchmark that ran beside other work is
+marked. With ``--against CHECKOUT`` the rows are measured in turns here and in another checkout, and
+shown side by side.
 """
 
 import argparse
+import datetime as dt
 import inspect
 import logging
 import os
@@ -32,6 +34,7 @@ from tests.benchmarks import (
     growth,
     hops,
     increments,
+    large_maps,
     latency,
     local_copies,
     mapped_columns,
@@ -74,6 +77,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
     "growth": growth.growth,
     "memory": memory.memory,
     "increments": increments.increments,
+    "large-maps": large_maps.large_maps,
     "mapped-columns": mapped_columns.mapped_columns,
     "local-copies": local_copies.local_copies,
     "control-plane": control_plane.control_plane,
@@ -127,6 +131,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="short runs, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the report goes there")
     parser.add_argument(
+        "--resume", action="store_true", help="add to the FILE of --json what it does not have yet"
+    )
+    parser.add_argument(
         "--compare",
         nargs="?",
         type=Path,
@@ -152,10 +159,14 @@ def main() -> int:
         show_changes(*alternate(names, other, given.rounds, is_quick=given.quick), console)
         return 0
     load, work = os.getloadavg()[0], look()
-    beside: dict[str, OtherWork] = {}
-    rows: list[Row] = []
+    path = given.json or RUNS / f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H%M%SZ}.json"
+    begun = Report.load_from(path) if given.resume and path.exists() else None
+    beside: dict[str, OtherWork] = {} if begun is None else dict(begun.beside)
+    rows: list[Row] = [] if begun is None else list(begun.rows)
     failed: dict[str, Exception] = {}
     for name in given.names or BENCHMARKS:
+        if begun is not None and name in begun.beside:
+            continue
         started = time.monotonic()
         try:
             rows += BENCHMARKS[name](given.quick)
@@ -166,10 +177,9 @@ def main() -> int:
         beside[name] = before.or_more(work)
         style = "dim" if beside[name].is_little else "yellow"
         console.print(f"[{style}]{name}: {took:.0f} s; beside it {beside[name]}[/{style}]")
+        measured = {name: work for name, work in beside.items() if name not in failed}
+        Report.made(rows, is_quick=given.quick, load=load, beside=measured).save(path)
     show(rows, console)
-    report = Report.made(rows, is_quick=given.quick, load=load, beside=beside)
-    path = given.json or RUNS / f"{report.measured_at.replace(':', '')}.json"
-    report.save(path)
     console.print(f"[dim]kept as {path}[/dim]")
     for name, cause in failed.items():
         console.print(f"[red]{name} could not run: {cause}[/red]")

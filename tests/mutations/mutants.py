@@ -191,6 +191,28 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if timer in self._numbers.tables[index]:", "if False:"),
     ),
     *_planted(
+        "tests/unit/state/backends/test_rocksdb_items.py tests/unit/state/backends/test_increments.py",
+        "weir/state/backends/rocksdb_items.py",
+        (
+            'case "list", ListTypeInfo() if not type_info.element_type.is_mutable:',
+            'case "list", ListTypeInfo():',
+        ),
+        ("                self.items.remove(group, row)", "                pass"),
+        ("                if key in kept:", "                if False:"),
+        ("        self.items.undo()", "        pass"),
+        (
+            "        return default if value is None else value_of_item(value)",
+            "        return default if value is None else value",
+        ),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_rocksdb_items.py tests/unit/state/backends/test_increments.py",
+        "weir/state/backends/rocksdb_views.py",
+        ("            if is_divided:", "            if True:"),
+        ("values.append(None if value is Mark.DIVIDED else value)", "values.append(value)"),
+        ("                part.removed.append(key_of_item(item))", "                pass"),
+    ),
+    *_planted(
         "tests/unit/state/backends/test_rocksdb_timers.py",
         "weir/state/backends/rocksdb_timers.py",
         ("            self._made.remove(_GROUP, slot)", "            pass"),
@@ -228,7 +250,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_planted(
         "tests/unit/state",
-        "weir/state/snapshot.py",
+        "weir/state/state_files.py",
         ("if version > FORMAT_VERSION:", "if False:"),
     ),
     *_planted(

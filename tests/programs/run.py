@@ -48,7 +48,7 @@ from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import Report, SubtaskChanged, SubtaskCommand
 from weir.protocol.restore import CHANGES
 from weir.state import chains
-from weir.state.backends import mapped, rocksdb_timers
+from weir.state.backends import mapped, rocksdb_items, rocksdb_timers
 from weir.storage.catalog import RestoreRequest
 from weir.worker.versions import installed_versions
 
@@ -303,10 +303,11 @@ class _Run:
 
     def to_its_end(self) -> Outcome:
         """Run the job, and once more from the savepoint that it was stopped with."""
-        # With RocksDB columns lie in files, and all timers but two on disk.
+        # With RocksDB columns lie in files, all timers but two on disk, and all windows apart.
         in_files = patch.object(mapped, "FILE_BYTES_MIN", 1)
         on_disk = patch.object(rocksdb_timers, "NEAR_MAX", 1)
-        with patch.multiple(chains, **LITTLE_STATE), in_files, on_disk:
+        apart = patch.object(rocksdb_items, "WHOLE_MAX", 1)
+        with patch.multiple(chains, **LITTLE_STATE), in_files, on_disk, apart:
             return self._jumping() if self._variation.wall_jumps else self._run()
 
     def _jumping(self) -> Outcome:

@@ -5,6 +5,7 @@ JSON. Pickled values stay bytes here: inspecting a checkpoint runs no code from 
 """
 
 import base64
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -149,17 +150,28 @@ def valid_rows(
     is_chain = any(handle.mode in (WHOLE, CHANGES) for handle in pieces)
     begun: list[KeyGroupRange] = []  # By the files that were read, the newest first.
     changed: set[str] = set()
+    newer: defaultdict[str, set[str]] = defaultdict(set)  # Keys of maps that are read in parts.
     for handle in reversed(pieces) if is_chain else pieces:
+        changed_here: set[str] = set()
         for row in state_rows(store, directory, subtask, handle):
+            adds, removed = row.values.pop("adds", False), row.values.pop("removed", None)
             group = row.values.get("key_group", -1)
             key = repr(row.values.get(_KEY_COLUMN)) if is_chain else ""
             if key in changed or any(group in groups for groups in begun):
                 continue
-            if handle.mode == CHANGES:
-                changed.add(key)
+            if handle.mode == CHANGES and not adds:
+                changed_here.add(key)
                 if row.values.get("value", 0) is None:  # Rows of tables are never removed.
                     continue
+            if (is_chain and removed is not None) or newer[key]:
+                entries = row.values["value"]
+                row.values["value"] = [pair for pair in entries if repr(pair[0]) not in newer[key]]
+                newer[key].update(repr(pair[0]) for pair in entries)
+                newer[key].update(map(repr, removed or ()))
+                if not row.values["value"]:
+                    continue
             yield row
+        changed |= changed_here
         if handle.mode == WHOLE and handle.key_groups is not None:
             begun.append(handle.key_groups)
 

@@ -13,7 +13,14 @@ from weir.common.typeinfo import TypeInformation
 from weir.errors import ConfigError, ProtocolError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
-from weir.state.backends.base import FrozenChanges, FrozenEntries, Held, StateTable, StateTables
+from weir.state.backends.base import (
+    FrozenChanges,
+    FrozenEntries,
+    FrozenParts,
+    Held,
+    StateTable,
+    StateTables,
+)
 from weir.state.backends.heap import HeapTables
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.state.descriptors import (
@@ -83,6 +90,7 @@ class FrozenState:
     part: int = 0  # Above 0: restored in another type than part 0, and not declared yet.
     limit_ms: int | None = None  # Of its time-to-live at the barrier.
     changes: FrozenChanges | None = None  # None: all values are to be written.
+    parts: FrozenParts | None = None  # None: no value is read in parts.
 
 
 class FrozenKeyedState:
@@ -250,6 +258,8 @@ class KeyedStateBackend:
                 if value is not None:
                     copier = table.type_info.copier
                     copied = value if copier is None else copier(value)
+                    if table.divides and not copied:
+                        continue  # All of its items were removed.
                     values[name] = copied if table.expiry is None else undated(table.kind, copied)
         return values
 
@@ -267,7 +277,9 @@ class KeyedStateBackend:
             (part, table) for tables in self._tables.values() for part, table in enumerate(tables)
         ]
         view = self.tables.freeze([table for _, table in parts], checkpoint_id, base_id)
-        changes: Sequence[FrozenChanges | None] = view.changes or [None] * len(parts)
+        nothing = [None] * len(parts)
+        changes: Sequence[FrozenChanges | None] = view.changes or nothing
+        in_parts: Sequence[FrozenParts | None] = view.parts or nothing
         frozen = tuple(
             FrozenState(
                 table.name,
@@ -278,8 +290,11 @@ class KeyedStateBackend:
                 None if table.expiry is None else table.expiry.limit_ms(),
                 # Values of several types wait for their declaration, which writes them anew.
                 changed if len(self._tables[table.name]) == 1 else None,
+                of_parts,
             )
-            for (part, table), entries, changed in zip(parts, view.entries, changes, strict=True)
+            for (part, table), entries, changed, of_parts in zip(
+                parts, view.entries, changes, in_parts, strict=True
+            )
         )
         return FrozenKeyedState(
             checkpoint_id, self.key_groups, self.max_parallelism, frozen, view.release

@@ -133,9 +133,10 @@ class ExpiringListState(ListState):
 
     def get(self) -> list[Any]:
         """The elements, in a list of the caller's own."""
-        kept = self._own()
-        if kept is None:
+        own = self._own()
+        if own is None:
             return []
+        kept = list(own)
         expiry = self._expiry
         limit_ms = expiry.limit_ms()
         live = [pair for pair in kept if not has_expired(pair[0], limit_ms)]
@@ -145,8 +146,12 @@ class ExpiringListState(ListState):
         if not live:
             self.clear()
         elif expiry.on_read or len(live) < len(kept):
-            kept[:] = live
+            own[:] = live
         return seen
+
+    def __iter__(self) -> Iterator[Any]:
+        """The elements, all of them read at once."""
+        return iter(self.get())
 
     def add(self, value: Any) -> None:
         """Append an element."""
@@ -197,10 +202,12 @@ class ExpiringMapState(MapState):
         kept = self._own()
         if kept is None:
             self._put({key: (self._expiry.touch(), value)})
-        elif (before := kept.get(key)) is None:
-            kept[key] = (self._expiry.touch(), value)
-        else:
-            kept[key] = (self._expiry.touch(before[0]), value)
+            return
+        before = kept.get(key)
+        touched_ms = self._expiry.touch() if before is None else self._expiry.touch(before[0])
+        kept[key] = (touched_ms, value)
+        if self._divides:
+            self._table.grown(self._cursor.group, self._cursor.slot)
 
     def contains(self, key: Any) -> bool:
         """Whether there is a value under ``key``."""
@@ -208,21 +215,21 @@ class ExpiringMapState(MapState):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values."""
-        return iter(self._met_all())
+        return self._met_all()
 
     def keys(self) -> Iterator[Any]:
         """All keys."""
-        return iter([key for key, _ in self._met_all()])
+        return (key for key, _ in self._met_all())
 
     def values(self) -> Iterator[Any]:
         """All values."""
-        return iter([value for _, value in self._met_all()])
+        return (value for _, value in self._met_all())
 
     def is_empty(self) -> bool:
         """Whether there is no value at all."""
         kept = self._shared()
-        if not kept or self._expiry.returns_expired:
-            return not kept
+        if kept is None or self._expiry.returns_expired:
+            return super().is_empty()
         limit_ms = self._expiry.limit_ms()
         return all(has_expired(touched_ms, limit_ms) for touched_ms, _ in kept.values())
 
@@ -243,11 +250,13 @@ class ExpiringMapState(MapState):
             self._own()[key] = (expiry.touch(pair[0]), pair[1])
         return pair
 
-    def _met_all(self) -> list[tuple[Any, Any]]:
+    def _met_all(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values for a reader, which touches or removes them."""
         kept = self._seen()
         if kept is None:
-            return []
+            return iter(())
+        if not isinstance(kept, dict):
+            return self._met_each(self._own())
         expiry = self._expiry
         limit_ms = expiry.limit_ms()
         expired = {key for key, pair in kept.items() if has_expired(pair[0], limit_ms)}
@@ -265,4 +274,17 @@ class ExpiringMapState(MapState):
                 kept[key] = (expiry.touch(touched_ms), value)
         if not kept:
             self.clear()
-        return seen
+        return iter(seen)
+
+    def _met_each(self, kept: Any) -> Iterator[tuple[Any, Any]]:
+        """The keys and values of a map on disk, each touched or removed when a reader meets it."""
+        expiry = self._expiry
+        limit_ms = expiry.limit_ms()
+        for key, (touched_ms, value) in kept.items():
+            if has_expired(touched_ms, limit_ms):
+                del kept[key]
+                if not expiry.returns_expired:
+                    continue
+            elif expiry.on_read:
+                kept[key] = (expiry.touch(touched_ms), value)
+            yield key, value

@@ -20,6 +20,7 @@ Snapshots leave out what has expired by the time of their barrier.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from weir.common.clock import Clock
 from weir.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation
 from weir.common.types.expiring import ExpiringTypeInfo
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
+from weir.state.keyed import steady
 from weir.state.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
@@ -222,7 +224,7 @@ class Sweep:
         self._next_ms = expiry.time.processing_ms() + self._interval_ms
         self._left: Iterator[tuple[int, Any]] | None = None  # None: no sweep is under way.
         self._map: tuple[int, Any] = (0, None)  # The map that is looked at,
-        self._keys: list[Any] = []  # and its keys that are left.
+        self._entries: Iterator[tuple[Any, Any]] | None = None  # and its entries that are left.
 
     def due_ms(self) -> int | None:
         """The processing time at which the next slice is due; None: event time has not moved."""
@@ -247,8 +249,8 @@ class Sweep:
         times = self._expiry.limit_ms(), self._expiry.now_ms()
         seen = 0
         while seen < entries_max:
-            if self._keys:
-                seen += self._look_at_map(*times, entries_max)
+            if self._entries is not None:
+                seen += self._look_at_map(*times, self._entries, entries_max)
                 continue
             place = next(self._left, None)
             if place is None:
@@ -270,15 +272,16 @@ class Sweep:
         if value is None:
             return 1
         if table.kind == "map":
-            self._map, self._keys = (group, slot), list(value)
+            self._map, self._entries = (group, slot), steady(value.items())
             return 1
         if table.kind == "list":
-            if any(self._is_stale(pair[0], limit_ms, now_ms) for pair in value):
-                held = table.own(group, slot)
-                held[:] = self._renewed(held, limit_ms, now_ms)
-                if not held:
+            pairs = list(value)
+            if any(self._is_stale(pair[0], limit_ms, now_ms) for pair in pairs):
+                if renewed := self._renewed(pairs, limit_ms, now_ms):
+                    table.own(group, slot)[:] = renewed
+                else:
                     table.remove(group, slot)
-            return len(value) + 1
+            return len(pairs) + 1
         if self._is_stale(value[0], limit_ms, now_ms):
             if has_expired(value[0], limit_ms):
                 table.remove(group, slot)
@@ -286,23 +289,28 @@ class Sweep:
                 table.put(group, slot, (now_ms, table.own(group, slot)[1]))
         return 1
 
-    def _look_at_map(self, limit_ms: int, now_ms: int, entries_max: int) -> int:
+    def _look_at_map(
+        self, limit_ms: int, now_ms: int, entries: Iterator[tuple[Any, Any]], entries_max: int
+    ) -> int:
         """Look at the next entries of a map."""
-        keys = self._keys[-entries_max:]
-        del self._keys[-entries_max:]
-        value = self._table.tables[self._map[0]].get(self._map[1]) or {}
-        stale = [k for k in keys if k in value and self._is_stale(value[k][0], limit_ms, now_ms)]
-        if stale:
-            held = self._table.own(*self._map)
+        seen = list(islice(entries, entries_max))
+        if not seen:
+            self._entries = None
+            return 0
+        stale = [key for key, pair in seen if self._is_stale(pair[0], limit_ms, now_ms)]
+        held = self._table.own(*self._map) if stale else None
+        if held is not None:
             for key in stale:
-                touched_ms, entry = held[key]
+                touched_ms, entry = held.get(key, (now_ms, None))  # It was removed meanwhile.
+                if not self._is_stale(touched_ms, limit_ms, now_ms):
+                    continue
                 if has_expired(touched_ms, limit_ms):
                     del held[key]
                 else:
                     held[key] = (now_ms, entry)
             if not held:
                 self._table.remove(*self._map)
-        return len(keys)
+        return len(seen)
 
     def _renewed(self, pairs: list[Any], limit_ms: int, now_ms: int) -> list[Any]:
         """The elements of a list that have not expired, with the times that they are to have."""

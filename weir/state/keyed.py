@@ -8,7 +8,7 @@ state does not share the caller's object.
 
 from collections.abc import Callable, Iterable, Iterator
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from weir.common.typeinfo import Types
 from weir.common.types.base import Normaliser
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from weir.state.backends.base import StateTable
 
 
+_NO_KEY: Final = object()
+
+
 class State:
     """A state of the current key.
 
@@ -26,13 +29,14 @@ class State:
     """
 
     __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
-    __slots__ = ("_cursor", "_mutable", "_normalise", "_table", "_tables")
+    __slots__ = ("_cursor", "_divides", "_mutable", "_normalise", "_table", "_tables")
 
     def __init__(self, table: "StateTable", cursor: "Cursor") -> None:
         self._table = table
         self._cursor = cursor
         self._tables = table.tables
         self._mutable = table.is_mutable
+        self._divides = table.divides
         self._normalise = table.type_info.normaliser()
 
     def clear(self) -> None:
@@ -135,6 +139,14 @@ class ListState(State):
         """The elements, in a list of the caller's own."""
         return list(self._own() or ())
 
+    def __iter__(self) -> Iterator[Any]:
+        """The elements one by one, however large the list is; not in PyFlink.
+
+        Changes made meanwhile are not seen.
+        """
+        kept = self._own()
+        return iter(self.get()) if kept is None or isinstance(kept, list) else iter(kept)
+
     def add(self, value: Any) -> None:
         """Append an element."""
         try:
@@ -146,6 +158,8 @@ class ListState(State):
             self._put([value])
         else:
             kept.append(value)
+            if self._divides:
+                self._table.grown(self._cursor.group, self._cursor.slot)
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Append several elements."""
@@ -162,6 +176,8 @@ class ListState(State):
         kept = self._own()
         if kept is not None:
             kept.extend(new)
+            if self._divides:
+                self._table.grown(self._cursor.group, self._cursor.slot)
         elif new:
             self._put(new)
 
@@ -195,6 +211,8 @@ class MapState(State):
             self._put({key: value})
         else:
             kept[key] = value
+            if self._divides:
+                self._table.grown(self._cursor.group, self._cursor.slot)
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value under ``key``."""
@@ -226,19 +244,19 @@ class MapState(State):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values."""
-        return iter(list((self._seen() or {}).items()))
+        return steady((self._seen() or {}).items())
 
     def keys(self) -> Iterator[Any]:
         """All keys."""
-        return iter(list(self._shared() or ()))
+        return steady((self._shared() or {}).keys())
 
     def values(self) -> Iterator[Any]:
         """All values."""
-        return iter(list((self._seen() or {}).values()))
+        return steady((self._seen() or {}).values())
 
     def is_empty(self) -> bool:
         """Whether there is no value at all."""
-        return not self._shared()
+        return next(iter(self._shared() or ()), _NO_KEY) is _NO_KEY
 
     def __contains__(self, key: Any) -> bool:
         return self.contains(key)
@@ -298,6 +316,11 @@ class AggregatingState(State):
         if kept is None:
             kept = self._function.create_accumulator()
         self._put(self._normal(self._function.add(value, kept)))
+
+
+def steady(view: Iterable[Any]) -> Iterator[Any]:
+    """An iteration over a map as it is now; over one on disk it is that already."""
+    return view if isinstance(view, Iterator) else iter(list(view))
 
 
 def no_key() -> UserError:

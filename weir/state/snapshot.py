@@ -12,7 +12,10 @@ keys decide the type; when a later one does not fit, the files are begun anew wi
 kind     columns beside ``key_group`` and ``key``
 ======== ==================================================================
 value    ``value``; also of reducing and aggregating state; list and map
-         state hold a list or a map there
+         state hold a list or a map there. One that is too large to be
+         written at once is in several rows, behind all others, of which
+         each ``adds`` to what is there for its key; ``removed`` are keys of
+         a map that are there no more
 timers   ``domain``, ``timestamp_ms``, ``namespace`` (canonical bytes)
 table    one per value column
 ======== ==================================================================
@@ -24,9 +27,8 @@ interval, which worker processes set to half a millisecond. Pure columns are cop
 written without the lock, so it need not be offered.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import count, islice, pairwise
 from typing import Any, Protocol, TypeAlias
@@ -35,13 +37,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.common.typeinfo import TypeInformation, type_from_wire
-from weir.errors import CorruptStateError, KeyTypeError, RestoreError, SchemaError
+from weir.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation, type_from_wire
+from weir.errors import KeyTypeError, RestoreError, SchemaError
 from weir.graph.key_groups import encode_key
 from weir.ids import KeyGroupRange, StateHandle
 from weir.protocol.restore import CHANGES, WHOLE
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend, file_name
-from weir.state.backends.base import FrozenChanges
+from weir.state.backends.base import FrozenChanges, Part, StateTable
 from weir.state.chains import Chain, Valid, slices
 from weir.state.changed_rows import Slots
 from weir.state.codec import (
@@ -54,18 +56,21 @@ from weir.state.codec import (
     stored_key_type,
 )
 from weir.state.columnar import ColumnarTable, FrozenColumns
-from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.state.expiry import live, live_rows
 from weir.state.keyed_timers import FrozenTimers, KeyedTimers
 from weir.state.pieces import FIRST_OBJECTS, PIECE_OBJECTS, PieceSize, keys_of, rows_of
-from weir.state.state_files import Content, write_files
+from weir.state.state_files import (
+    CHANGES_SINCE,
+    PARTS_SINCE,
+    About,
+    Content,
+    arrow_to_wire,
+    schema_of,
+    unreadable,
+    write_files,
+)
 from weir.state.timers import TimerId
 from weir.storage.writer import StoredSnapshotWriter
-
-FORMAT_VERSION = 2
-_CHANGES_SINCE = 2  # Of changes; a file without removed values is written as version 1.
-_HEAD_BYTES = 1 << 16  # Enough for nearly every schema.
-_HEAD_OFFSET = 8  # The magic of an Arrow file, before its schema.
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
 Groups: TypeAlias = npt.NDArray[np.uint16]
@@ -145,7 +150,9 @@ def _write_state(
             for part in slices(groups, chain.whole_size)
             for file in _written(name, partial(_state, frozen, state, part), part, writer, WHOLE)
         ]
-    elif changes.is_empty:
+    elif changes.is_empty and not (
+        state.parts is not None and any(state.parts.changes(None, lambda: 1))
+    ):
         files = chain.files
     else:
         rewritten = chain.next_slice() if chain.is_long else None
@@ -235,7 +242,7 @@ def restore(
     """
     try:
         with pa.ipc.open_file(pa.py_buffer(data)) as reader:
-            about = _About.read(reader.schema)
+            about = About.read(reader.schema)
             if about.max_parallelism != target.keyed.max_parallelism:
                 raise RestoreError(
                     f"{about.kind} {about.name!r} was stored with max parallelism "
@@ -254,96 +261,7 @@ def restore(
                 case unknown:
                     raise ValueError(f"it is of unknown kind {unknown!r}")
     except (pa.ArrowException, ValueError, KeyError, TypeError, SchemaError, KeyTypeError) as cause:
-        raise _unreadable(cause) from cause
-
-
-@dataclass(frozen=True, slots=True)
-class StoredState:
-    """The description of stored keyed state, from its file's head."""
-
-    name: str
-    kind: str  # Of the state; "timers" or "table" for those.
-    types: str  # In the words of ``weir.state.evolution``.
-    empty: bytes  # The same file without rows.
-
-
-def read_head(read_range: Callable[[int, int], bytes]) -> StoredState:
-    """The description of a stored file of keyed state, from its first bytes alone.
-
-    ``read_range`` returns the bytes from a position on, at most the given number.
-
-    Raises:
-        CorruptStateError: ``write_snapshot`` did not store this file.
-        RestoreError: A newer version of Weir wrote it.
-    """
-    try:
-        head = read_range(0, _HEAD_BYTES)
-        size = (
-            _HEAD_OFFSET + 8 + int.from_bytes(head[_HEAD_OFFSET + 4 : _HEAD_OFFSET + 8], "little")
-        )
-        if len(head) < size:
-            head += read_range(len(head), size - len(head))
-        schema = pa.ipc.read_schema(pa.py_buffer(head[_HEAD_OFFSET:]))
-        about = _About.read(schema)
-        match about.kind:
-            case "timers":
-                types = "timers"
-            case "table":
-                types = describe_table(about.table_types)
-            case kind:
-                types = describe_state(kind, type_from_wire(about.type))
-    except (pa.ArrowException, ValueError, KeyError, TypeError, SchemaError) as cause:
-        raise _unreadable(cause) from cause
-    sink = pa.BufferOutputStream()
-    pa.ipc.new_file(sink, schema).close()
-    return StoredState(about.name, about.kind, types, sink.getvalue().to_pybytes())
-
-
-@dataclass(frozen=True, slots=True)
-class _About:
-    """The metadata of a file."""
-
-    kind: str
-    name: str
-    max_parallelism: int
-    canonical_keys: bool
-    type: Any = None  # The wire form of the value's type.
-    version: int = 1
-
-    def metadata(self) -> dict[str, str]:
-        return {
-            "weir.version": str(self.version),
-            "weir.kind": self.kind,
-            "weir.name": self.name,
-            "weir.max_parallelism": str(self.max_parallelism),
-            "weir.key": "canonical" if self.canonical_keys else "typed",
-            "weir.type": json.dumps(self.type),
-        }
-
-    @property
-    def table_types(self) -> TableTypes:
-        """The type of the keys of a table, and of its columns."""
-        wire = self.type["key"]
-        columns = {name: np.dtype(dtype) for name, dtype in self.type["columns"].items()}
-        return None if wire is None else _arrow_from_wire(wire), columns
-
-    @classmethod
-    def read(cls, schema: pa.Schema) -> "_About":
-        metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-        version = int(metadata["weir.version"])
-        if version > FORMAT_VERSION:
-            raise RestoreError(
-                f"keyed state has format version {version}, this Weir reads up to version "
-                f"{FORMAT_VERSION}; restore it with the version of Weir that wrote it"
-            )
-        return cls(
-            metadata["weir.kind"],
-            metadata["weir.name"],
-            int(metadata["weir.max_parallelism"]),
-            metadata["weir.key"] == "canonical",
-            json.loads(metadata["weir.type"]),
-            version,
-        )
+        raise unreadable(cause) from cause
 
 
 # Writing.
@@ -369,9 +287,12 @@ def _state(
                 rows = live_rows(state.kind, state.limit_ms, rows)
             groups, slots, values = rows
             arrays = [groups, store_keys(slots, key_kind), state.type_info.to_arrow(values)]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            batch = _batch(arrays, schema)
             size.measured(batch.nbytes)
             yield batch
+        if state.parts is not None:
+            parts = state.parts.parts(read, lambda: size.objects)
+            yield from _in_parts(state, parts, key_kind, schema, size)
         state.tables.end()
 
     return Content(schema, batches())
@@ -389,7 +310,7 @@ def _changes(
     if not canonical:
         first_keys = (slots for _, slots, _ in changes.pieces(without, lambda: FIRST_OBJECTS))
         key_kind = stored_key_type(islice(first_keys, 1))
-    schema = _schema_of(frozen, state, key_kind, _CHANGES_SINCE)
+    schema = _schema_of(frozen, state, key_kind, is_changes=True)
 
     def batches() -> Iterator[pa.RecordBatch]:
         size = PieceSize()
@@ -399,11 +320,58 @@ def _changes(
             size.weight = len(slots)
             stored = _or_null(state.type_info, values)
             arrays = [pa.array(groups, pa.uint16()), store_keys(slots, key_kind), stored]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            batch = _batch(arrays, schema)
             size.measured(batch.nbytes)
             yield batch
+        if state.parts is not None:
+            parts = state.parts.changes(without, lambda: size.objects)
+            yield from _in_parts(state, parts, key_kind, schema, size)
 
     return Content(schema, batches())
+
+
+def _batch(arrays: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of which each replaces what was there for its key."""
+    count = len(arrays[0])
+    for name in schema.names[len(arrays) :]:
+        kind = schema.field(name).type
+        arrays.append(pa.array([False] * count) if name == "adds" else pa.nulls(count, kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_parts(
+    state: FrozenState,
+    all_parts: Iterator[list[Part]],
+    key_kind: pa.DataType | None,
+    schema: pa.Schema,
+    size: PieceSize,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of which each adds to what was there for its key."""
+    for parts in all_parts:
+        if (limit_ms := state.limit_ms) is not None:
+            parts = [_live(state.kind, part, limit_ms) for part in parts]
+        size.weight = sum(len(part.value) + len(part.removed) for part in parts)
+        arrays = [
+            pa.array([part.group for part in parts], pa.uint16()),
+            store_keys([part.slot for part in parts], key_kind),
+            state.type_info.to_arrow([part.value for part in parts]),
+            pa.array([True] * len(parts)),
+        ]
+        if isinstance(state.type_info, MapTypeInfo):
+            removed = ListTypeInfo(state.type_info.key_type)
+            arrays.append(removed.to_arrow([part.removed for part in parts]))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        size.measured(batch.nbytes)
+        yield batch
+
+
+def _live(kind: str, part: Part, limit_ms: int) -> Part:
+    """A part of which what has expired is removed."""
+    kept = live(kind, part.value, limit_ms)
+    if kind == "list":
+        return replace(part, value=kept or [])
+    gone = [key for key in part.value if kept is None or key not in kept]
+    return replace(part, value=kept or {}, removed=[*part.removed, *gone])
 
 
 def _or_null(type_info: TypeInformation, values: list[Any]) -> pa.Array:
@@ -419,9 +387,20 @@ def _or_null(type_info: TypeInformation, values: list[Any]) -> pa.Array:
 
 
 def _schema_of(
-    frozen: FrozenKeyedState, state: FrozenState, key_kind: pa.DataType | None, version: int = 1
+    frozen: FrozenKeyedState,
+    state: FrozenState,
+    key_kind: pa.DataType | None,
+    *,
+    is_changes: bool = False,
 ) -> pa.Schema:
-    about = _About(
+    columns = {"value": state.type_info.arrow_type}
+    version = CHANGES_SINCE if is_changes else 1
+    if state.parts is not None and not state.parts.is_empty:
+        version = PARTS_SINCE
+        columns["adds"] = pa.bool_()
+        if isinstance(state.type_info, MapTypeInfo):
+            columns["removed"] = pa.list_(state.type_info.key_type.arrow_type)
+    about = About(
         state.kind,
         state.name,
         frozen.max_parallelism,
@@ -429,7 +408,7 @@ def _schema_of(
         state.type_info.to_wire(),
         version,
     )
-    return _schema(about, key_kind, {"value": state.type_info.arrow_type})
+    return schema_of(about, key_kind, columns)
 
 
 def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
@@ -440,9 +419,9 @@ def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
         for _, timers in queue.rows(first, PieceSize(), last=False)
     )
     key_kind = None if canonical else stored_key_type(islice(keys, 1))
-    about = _About("timers", "timers", frozen.max_parallelism, key_kind is None)
+    about = About("timers", "timers", frozen.max_parallelism, key_kind is None)
     columns = {"domain": pa.string(), "timestamp_ms": pa.int64(), "namespace": pa.binary()}
-    schema = _schema(about, key_kind, columns)
+    schema = schema_of(about, key_kind, columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for domain, queue in frozen.timers.items():
@@ -504,18 +483,18 @@ def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
         known = frozen.changed_rows() if of_changes else _spans(first, frozen.rows, piece_rows)
         key_kind = None if canonical else stored_key_type(slots(rows) for rows in known)
     columns = {name: column.dtype for name, column in frozen.columns.items()}
-    about = _About(
+    about = About(
         "table",
         frozen.name,
         frozen.max_parallelism,
         key_kind is None,
         {
-            "key": None if frozen.key_type is None else _arrow_to_wire(frozen.key_type),
+            "key": None if frozen.key_type is None else arrow_to_wire(frozen.key_type),
             "columns": {name: dtype.str for name, dtype in columns.items()},
         },
     )
     kinds = {name: pa.from_numpy_dtype(dtype) for name, dtype in columns.items()}
-    schema = _schema(about, keys.type if key_kind is None else key_kind, kinds)
+    schema = schema_of(about, keys.type if key_kind is None else key_kind, kinds)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for rows, values in pieces():
@@ -529,17 +508,6 @@ def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
 def _spans(start: int, end: int, size: int) -> Iterator[slice]:
     """``start`` to ``end`` in spans of ``size`` at most."""
     return (slice(at, min(at + size, end)) for at in range(start, end, size))
-
-
-def _schema(
-    about: _About, key_kind: pa.DataType | None, columns: Mapping[str, pa.DataType]
-) -> pa.Schema:
-    fields = [
-        pa.field("key_group", pa.uint16(), nullable=False),
-        pa.field("key", pa.binary() if key_kind is None else key_kind),
-        *(pa.field(name, kind) for name, kind in columns.items()),
-    ]
-    return pa.schema(fields, metadata=about.metadata())
 
 
 # Reading.
@@ -561,7 +529,7 @@ def _owned_batches(
 
 
 def _restore_state(
-    about: _About,
+    about: About,
     batches: Iterator[tuple[Groups, pa.RecordBatch]],
     target: RestoreTarget,
     allow_pickled_state: bool,
@@ -575,9 +543,14 @@ def _restore_state(
     table = target.keyed.restored_table(about.name, about.kind, type_info)
     first = target.keyed.key_groups.first
     for groups, batch in batches:
+        if about.version >= PARTS_SINCE:
+            adds = batch.column("adds").to_numpy(zero_copy_only=False)
+            if adds.any():  # All or none of them.
+                _restore_parts(about, groups, batch, table, first)
+                continue
         is_removed = batch.column("value").is_null().to_numpy(zero_copy_only=False)
         if is_removed.any():
-            if about.version < _CHANGES_SINCE:
+            if about.version < CHANGES_SINCE:
                 raise ValueError(f"state {about.name!r} holds a key without a value")
             removed = load_keys(
                 batch.column("key").filter(pa.array(is_removed)), canonical=about.canonical_keys
@@ -591,8 +564,21 @@ def _restore_state(
             table.load(group - first, slots[start:end], values[start:end])
 
 
+def _restore_parts(
+    about: About, groups: Groups, batch: pa.RecordBatch, table: StateTable, first: int
+) -> None:
+    type_info: TypeInformation = type_from_wire(about.type)
+    removed: list[Any] = [()] * len(groups)
+    if isinstance(type_info, MapTypeInfo):
+        removed = ListTypeInfo(type_info.key_type).from_arrow(batch.column("removed"))
+    slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
+    values = type_info.from_arrow(batch.column("value"))
+    for group, slot, value, gone in zip(groups.tolist(), slots, values, removed, strict=True):
+        table.add(group - first, slot, value, gone)
+
+
 def _restore_timers(
-    about: _About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
+    about: About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
 ) -> None:
     for groups, batch in batches:
         slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
@@ -608,7 +594,7 @@ def _restore_timers(
 
 
 def _restore_table(
-    about: _About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
+    about: About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
 ) -> None:
     key_type, dtypes = about.table_types
     table = target.table(about.name, key_type, dtypes)
@@ -623,24 +609,9 @@ def _restore_table(
             table.column(name).scatter(slots, values)
 
 
-def _unreadable(cause: Exception) -> CorruptStateError:
-    return CorruptStateError(
-        f"a file of keyed state cannot be read: {cause}; restore from another checkpoint"
-    )
-
-
 def _runs(groups: Groups) -> Iterator[tuple[int, int, int]]:
     """Runs of one key group: group, start, end."""
     bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
     for start, end in pairwise(bounds):
         if end > start:
             yield int(groups[start]), start, end
-
-
-def _arrow_to_wire(kind: pa.DataType) -> str:
-    encoded: str = pa.schema([pa.field("key", kind)]).serialize().to_pybytes().hex()
-    return encoded
-
-
-def _arrow_from_wire(wire: str) -> pa.DataType:
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(wire))).field(0).type

@@ -34,7 +34,7 @@ from weir.output.waiting import Fate, sentences, waiting_output
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.restore import OperatorSnapshot, RestoreTarget, plan_restore
 from weir.state.evolution import Declaration, Judge, Verdict
-from weir.state.snapshot import read_head
+from weir.state.state_files import read_head
 from weir.state.store import OperatorStateStore
 from weir.storage.layout import within
 from weir.storage.manifest import Manifest, OperatorSummary, read_handle

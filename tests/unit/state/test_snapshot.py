@@ -24,7 +24,8 @@ from weir.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from weir.state.snapshot import FORMAT_VERSION, KeyedPart, restore
+from weir.state.snapshot import KeyedPart, restore
+from weir.state.state_files import FORMAT_VERSION
 from weir.state.timers import Timer
 from weir.storage.layout import in_job
 from weir.storage.local import LocalStore

@@ -10,11 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.state.states import Collected, state_of, written
 from weir.common.time import Duration, Time
 from weir.common.typeinfo import TypeInformation, Types
+from weir.config import StateConfig
 from weir.errors import ConfigError, RestoreError
 from weir.graph.key_groups import key_group, key_group_range
 from weir.ids import CheckpointId, StateHandle
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
+from weir.state.backends.choice import open_tables
 from weir.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -30,6 +32,7 @@ from weir.state.ttl import StateTtlConfig
 GROUPS, TTL_MS, NOON = 8, 1_000, 43_200_000
 KEYS = ("a", "b", 3)
 T = Types
+IN_MEMORY = StateConfig()
 
 
 class HandClock:
@@ -85,6 +88,7 @@ def opened(
     index: int = 0,
     parallelism: int = 1,
     judge: Callable[[Declaration], None] | None = None,
+    config: StateConfig = IN_MEMORY,
 ) -> OperatorStateStore:
     groups = key_group_range(GROUPS, parallelism, index)
     return OperatorStateStore(
@@ -95,6 +99,7 @@ def opened(
         read=lambda handle: handle.inline or b"",
         clock=clock,
         judge=judge,
+        tables=open_tables(config, groups),
     )
 
 
@@ -110,11 +115,11 @@ def swept(store: OperatorStateStore, clock: HandClock) -> None:
 def entries(store: OperatorStateStore) -> int:
     """Entries in memory, expired or not: values, elements of lists, entries of maps."""
     return sum(
-        len(value) if table.kind in ("list", "map") else 1
+        len(list(value)) if table.kind in ("list", "map") else 1
         for tables in store.keyed._tables.values()
         for table in tables
-        for values in table.tables
-        for value in values.values()
+        for group in range(len(table.tables))
+        for _, value in table.entries(group)
     )
 
 
@@ -123,6 +128,8 @@ Entry = list[Any]  # A value and the time of its last touch.
 
 class TtlMachine(RuleBasedStateMachine):
     """Every kind of state beside a plain model, over two subtasks, restores and rescalings."""
+
+    state = IN_MEMORY
 
     @initialize(event_time=st.booleans(), on_read=st.booleans())
     def begin(self, event_time: bool, on_read: bool) -> None:
@@ -140,7 +147,7 @@ class TtlMachine(RuleBasedStateMachine):
     def open(self, handles: list[StateHandle], parallelism: int) -> None:
         self.parallelism = parallelism
         self.stores = [
-            opened(self.clock, handles, index=i, parallelism=parallelism)
+            opened(self.clock, handles, index=i, parallelism=parallelism, config=self.state)
             for i in range(parallelism)
         ]
         self.states: list[dict[str, Any]] = []

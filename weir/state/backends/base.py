@@ -5,7 +5,7 @@ which belongs to the snapshot thread.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -69,6 +69,10 @@ class StateTable(Protocol):
     expiry: Expiry | None  # None: the state has no time-to-live, or is undeclared.
 
     @property
+    def divides(self) -> bool:
+        """Whether lists or maps that have ``grown`` too large for one value are divided."""
+
+    @property
     def tables(self) -> Sequence[Entries]:
         """The values by key group; changes go through methods, or are logged before."""
 
@@ -89,11 +93,17 @@ class StateTable(Protocol):
     def remove(self, group: int, slot: SlotKey) -> None:
         """Remove a value, if there is one."""
 
+    def grown(self, group: int, slot: SlotKey) -> None:
+        """Items were added to a list or map in place."""
+
     def log(self, group: int, slot: SlotKey) -> None:
         """Log a value that is about to change."""
 
     def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
         """Take over restored values, before any other use."""
+
+    def add(self, group: int, slot: SlotKey, part: Any, removed: Sequence[Any] = ()) -> None:
+        """Add a restored part of a list or map to what is there, and remove these keys of a map."""
 
     def unload(self, group: int, slots: Iterable[SlotKey]) -> None:
         """Drop restored values, which a later checkpoint had removed."""
@@ -112,6 +122,46 @@ class StateTable(Protocol):
 
     def held(self) -> Held:
         """The values in memory. From any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Items of one list or map that is too large to be read or written at once."""
+
+    group: int
+    slot: SlotKey
+    value: Any  # A list or map of them.
+    removed: list[Any] = field(default_factory=list)  # Keys of a map.
+
+
+class FrozenParts(Protocol):
+    """The lists and maps of one state, as they were at a barrier, that are read in parts.
+
+    They are not among the ``FrozenEntries``. It belongs to the snapshot thread.
+    """
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no part."""
+
+    def parts(self, groups: range, size: Callable[[], int]) -> Iterator[list[Part]]:
+        """All parts of some groups, given by their indices, at most ``size`` items at a time.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+
+    def changes(
+        self, without: KeyGroupRange | None, size: Callable[[], int]
+    ) -> Iterator[list[Part]]:
+        """The items that changed since the checkpoint that this one builds on, likewise.
+
+        A list or map that came to be read in parts since then, or anew, is among the
+        ``FrozenChanges`` as removed.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
 
 
 class FrozenEntries(Protocol):
@@ -176,6 +226,7 @@ class FrozenView:
     entries: Sequence[FrozenEntries]  # One for each of the tables given.
     release: Callable[[], None]  # Ends the sharing; on the loop thread.
     changes: Sequence[FrozenChanges] | None = None  # Likewise. None: all is to be written.
+    parts: Sequence[FrozenParts | None] | None = None  # Likewise. None: nothing is read in parts.
 
 
 class StateTables(Protocol):

@@ -24,6 +24,7 @@ class HeapTable(SharedTables[SlotKey]):
     """The values of one state."""
 
     __slots__ = ("_copier", "expiry", "kind", "name", "type_info")
+    divides = False
 
     def __init__(self, name: str, kind: str, type_info: TypeInformation, groups: int) -> None:
         super().__init__(groups, values_mutable=type_info.is_mutable)
@@ -53,10 +54,26 @@ class HeapTable(SharedTables[SlotKey]):
         """Take over restored values."""
         self.tables[group].update(zip(slots, values, strict=True))
 
+    def add(self, group: int, slot: SlotKey, part: Any, removed: Sequence[Any] = ()) -> None:
+        """Add a restored part of a list or map."""
+        kept = self.tables[group].setdefault(slot, part)
+        if kept is not part:
+            if self.kind == "list":
+                kept.extend(part)
+            else:
+                kept.update(part)
+                for key in removed:
+                    kept.pop(key, None)
+        if not kept:
+            del self.tables[group][slot]
+
     def unload(self, group: int, slots: Iterable[SlotKey]) -> None:
         """Drop restored values."""
         for slot in slots:
             self.tables[group].pop(slot, None)
+
+    def grown(self, group: int, slot: SlotKey) -> None:
+        """A list or map may have any size."""
 
     def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
         """The values of a group."""

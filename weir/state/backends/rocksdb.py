@@ -13,7 +13,8 @@ and the snapshot thread writes the increment before it reads. Any thread may wri
 time under a lock: the snapshot thread for its view, the loop where memory would grow too much
 between two barriers, a piece for a slice of records.
 
-Each state has a column family. A key is its key group in two bytes and the canonical form of the
+Each state has a column family, and one of lists or maps has another for the items of large ones
+(``rocksdb_items``). A key is its key group in two bytes and the canonical form of the
 key, so that a group is a range. Values are pickles, because no form is faster to make of a single
 object: the database belongs to one process, no other reads it, and no restore does.
 
@@ -28,7 +29,7 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -40,18 +41,24 @@ from weir.common.typeinfo import TypeInformation
 from weir.errors import StorageError
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays
-from weir.state.backends.base import Entries, FrozenView, Held, StateTable
+from weir.state.backends.base import FrozenView, StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.changed_keys import ChangedKeys
 from weir.state.backends.mapped import MappedArrays
+from weir.state.backends.rocksdb_items import CollectionTable, item_type, parts_of
 from weir.state.backends.rocksdb_options import database_options, move_options
+from weir.state.backends.rocksdb_table import RocksTable, Values
 from weir.state.backends.rocksdb_timers import RocksTimerQueue
-from weir.state.backends.rocksdb_views import GROUP_BYTES, FrozenRocks, FrozenRocksChanges, View
-from weir.state.codec import SlotKey, canonical, slot_of
+from weir.state.backends.rocksdb_views import (
+    GROUP_BYTES,
+    FrozenItems,
+    FrozenRocks,
+    FrozenRocksChanges,
+    View,
+)
+from weir.state.codec import canonical
 from weir.state.evolution import Converter
-from weir.state.expiry import Expiry
 from weir.state.progress import Progress
-from weir.state.shared import ChangeLog
 from weir.state.timers import TimerQueue
 from weir.storage.local_directory import LocalDirectory
 
@@ -59,197 +66,12 @@ PIECE_VALUES: Final = 4_096  # Of a file: some 5 ms.
 PIECE_BYTES: Final = 1 << 20
 FRESH_MAX: Final = 16_384  # Values in memory before they are sealed; fewer if they are large.
 PIECE_VALUES_LARGE: Final = 64  # The least values of a file, if the budget of memory has them.
-_UNKNOWN: Final = object()
-_OLDER: Final = object()  # In a log of changes: the value was not fresh.
-
-_Values = tuple[dict[SlotKey, Any], ...]  # By key group; None: removed.
-
-
-class _Group:
-    """The values of one key group, as states use them."""
-
-    __slots__ = ("_index", "_table")
-
-    def __init__(self, table: "RocksTable", index: int) -> None:
-        self._table = table
-        self._index = index
-
-    def get(self, slot: SlotKey, /) -> Any:
-        """The value, for reading only; None: there is none."""
-        value = self._table.fresh[self._index].get(slot, _UNKNOWN)
-        return self._table.sealed(self._index, slot)[0] if value is _UNKNOWN else value
-
-    def __setitem__(self, slot: SlotKey, value: Any, /) -> None:
-        """Set a value that is logged already."""
-        self._table.set(self._index, slot, value)
-
-
-class RocksTable:
-    """The values of one state."""
-
-    def __init__(
-        self,
-        store: "RocksTables",
-        family: tuple[str, Any],
-        name: str,
-        kind: str,
-        type_info: TypeInformation,
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.type_info = type_info
-        self.expiry: Expiry | None = None
-        self.fresh = store.no_values()
-        self.increments: list[_Values] = []  # Sealed and not wholly written, oldest first.
-        self.family_name, self.family = family
-        self.number = int(self.family_name)
-        self.is_noted = True  # Whether a checkpoint can hold what changed alone.
-        self.weight = store.weight_min  # Of a value, in bytes: that of the last ones written.
-        self.tables: Sequence[Entries] = [_Group(self, i) for i in range(len(self.fresh))]
-        self.views: tuple[ChangeLog[SlotKey], ...] = ()  # The log of changes, if there is one.
-        self._store = store
-        self._copier = type_info.copier
-
-    @property
-    def is_mutable(self) -> bool:
-        """Whether its values can be changed in place."""
-        return self._copier is not None
-
-    def own(self, group: int, slot: SlotKey) -> Any:
-        """The value, which the caller may change in place; None where there is none."""
-        value = self.fresh[group].get(slot, _UNKNOWN)
-        if value is _UNKNOWN:
-            value, is_shared = self.sealed(group, slot)
-            if value is None or self._copier is None:
-                return value
-            value = self._copier(value) if is_shared else value
-            self.put(group, slot, value)
-        elif (
-            self.views
-            and self._copier is not None
-            and value is not None
-            and slot not in self.views[0].logs[group]
-        ):
-            value = self._copier(value)
-            self.put(group, slot, value)
-        return value
-
-    def put(self, group: int, slot: SlotKey, value: Any) -> None:
-        """Set a value."""
-        if self.views:
-            self.log(group, slot)
-        self.set(group, slot, value)
-
-    def remove(self, group: int, slot: SlotKey) -> None:
-        """Remove a value, if there is one."""
-        self.put(group, slot, None)
-
-    def set(self, group: int, slot: SlotKey, value: Any) -> None:
-        """Set a value that is logged already; None removes it."""
-        self.fresh[group][slot] = value
-        self._store.written += self.weight
-
-    def log(self, group: int, slot: SlotKey) -> None:
-        """Log a value that is about to change."""
-        self.views[0].logs[group].setdefault(slot, self.fresh[group].get(slot, _OLDER))
-
-    def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
-        """Take over restored values, before any other use."""
-        values_of_group = self.fresh[group]
-        before = len(values_of_group)
-        values_of_group.update(zip(slots, values, strict=True))
-        self._store.written += (len(values_of_group) - before) * self.weight
-        self._store.make_room()
-
-    def unload(self, group: int, slots: Iterable[SlotKey]) -> None:
-        """Drop restored values."""
-        dropped = list(slots)
-        self.load(group, dropped, [None] * len(dropped))
-
-    def entries(self, group: int) -> Iterator[tuple[SlotKey, Any]]:
-        """The values of a group, which may change meanwhile."""
-        for slot in self.slots(group):
-            value = self.tables[group].get(slot)
-            if value is not None:
-                yield slot, value
-
-    def slots(self, group: int) -> Iterator[SlotKey]:
-        """The slots of a group, which may change meanwhile."""
-        known = self._unwritten(group)
-        written = self._store.read(self.family.iter(), group)
-        yield from [slot for slot, value in known.items() if value is not None]
-        for key, _ in written:
-            if (slot := slot_of(key)) not in known:
-                yield slot
-
-    def first_slots(self, group: int, start: bytes, count: int) -> tuple[list[bytes], bytes | None]:
-        """The first slots of a group from one on, and the one after them; None: there is none.
-
-        Of a table whose slots are bytes, in their order.
-        """
-        known: dict[Any, Any] = self._unwritten(group)
-        slots: list[bytes] = []
-        after: bytes | None = None
-        for key, _ in self._store.read(self.family.iter(), group, start):
-            if key not in known:
-                if len(slots) == count:
-                    after = key
-                    break
-                slots.append(key)
-        slots += [
-            slot
-            for slot, value in known.items()
-            if value is not None and slot >= start and (after is None or slot < after)
-        ]
-        slots.sort()
-        return slots[:count], slots[count] if len(slots) > count else after
-
-    def _unwritten(self, group: int) -> dict[SlotKey, Any]:
-        """The values of a group that are not wholly written, a copy; None: removed."""
-        known: dict[SlotKey, Any] = {}
-        for values in (*self.increments, self.fresh):
-            known |= values[group]
-        return known
-
-    def record_changes(self) -> ChangeLog[SlotKey]:
-        """Log all changes from now on, so that ``undo`` can put values back."""
-        if not self.views:
-            self.views = (ChangeLog(),)
-        return self.views[0]
-
-    def undo(self) -> None:
-        """Put back every value that has changed since the log was cleared."""
-        for log in self.views:
-            for group, before in log.logs.items():
-                for slot, value in before.items():
-                    if value is _OLDER:
-                        self.fresh[group].pop(slot, None)
-                    else:
-                        self.set(group, slot, value)
-            log.clear()
-
-    def held(self) -> Held:
-        """The values that are not yet written."""
-        return Held.of_tables(
-            values for of_state in (*self.increments, self.fresh) for values in of_state
-        )
-
-    def sealed(self, group: int, slot: SlotKey) -> tuple[Any, bool]:
-        """The value as it is sealed or written, and whether an increment shares it."""
-        # The list is copied in one step, before RocksDB is asked: an increment that leaves it
-        # meanwhile is either in the copy or in RocksDB.
-        for values in self.increments[::-1]:
-            value = values[group].get(slot, _UNKNOWN)
-            if value is not _UNKNOWN:
-                return value, True
-        data = self.family.get(self._store.prefix(group) + canonical(slot))
-        return (None if data is None else pickle.loads(data)), False
 
 
 class _Increment:
     """The values of all tables that were sealed at once."""
 
-    def __init__(self, parts: list[tuple[RocksTable, _Values]], view: View | None) -> None:
+    def __init__(self, parts: list[tuple[RocksTable, Values]], view: View | None) -> None:
         self.parts = parts
         self.view = view
         self.left: Iterator[None] | None = None  # The pieces to write; None: not begun.
@@ -286,6 +108,7 @@ class RocksTables:
         self._database = rocksdict.Rdict(str(self._directory.path / "db"), options=options)
         self.budget.join()
         self._tables: list[RocksTable] = []
+        self._collections: list[CollectionTable] = []  # Of them.
         self._unweighed: list[RocksTable] = []  # Those of whose values none was measured yet.
         self._numbers = count()
         self._lock = threading.Lock()  # Of writing.
@@ -308,13 +131,13 @@ class RocksTables:
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> RocksTable:
         """A new table."""
-        family_name = f"{next(self._numbers)}"
-        options = database_options(self.budget)
-        family = self._database.create_column_family(family_name, options)
-        made = RocksTable(self, (family_name, family), name, kind, type_info)
-        self._tables.append(made)
-        self._unweighed.append(made)
-        return made
+        of_items = item_type(kind, type_info)
+        if of_items is None:
+            return self._enter(RocksTable(self, self._family(), name, kind, type_info))
+        items = self._enter(RocksTable(self, self._family(), name, kind, of_items))
+        made = CollectionTable(self, self._family(), name, kind, type_info, items)
+        self._collections.append(made)
+        return self._enter(made)
 
     def evolved(
         self, table: StateTable, type_info: TypeInformation, convert: Converter | None
@@ -324,17 +147,38 @@ class RocksTables:
         made = self.table(table.name, table.kind, type_info)
         for group in range(self.groups):
             for slot, value in table.entries(group):
-                own = pickle.loads(pickle.dumps(value))  # An increment may share it.
-                made.load(group, [slot], [own if convert is None else convert(own)])
+                for n, part in enumerate(parts_of(value, whole=not made.divides)):
+                    own = pickle.loads(pickle.dumps(part))  # An increment may share it.
+                    converted = own if convert is None else convert(own)
+                    if n:
+                        made.add(group, slot, converted)
+                    else:
+                        made.load(group, (slot,), (converted,))
+        while self._sealed:  # No increment is to be written into a family that is gone.
+            self._write_piece()
+        self._drop(table)
+        return made
+
+    def _family(self) -> tuple[str, Any]:
+        """A new column family, and its name."""
+        name = f"{next(self._numbers)}"
+        return name, self._database.create_column_family(name, database_options(self.budget))
+
+    def _enter(self, table: RocksTable) -> RocksTable:
+        self._tables.append(table)
+        self._unweighed.append(table)
+        return table
+
+    def _drop(self, table: RocksTable) -> None:
+        if isinstance(table, CollectionTable):
+            self._collections.remove(table)
+            self._drop(table.items)
         self._tables.remove(table)
         if table in self._unweighed:
             self._unweighed.remove(table)
-        while self._sealed:  # No increment is to be written into a family that is gone.
-            self._write_piece()
         self._database.drop_column_family(table.family_name)
-        return made
 
-    def no_values(self) -> _Values:
+    def no_values(self) -> Values:
         """No value in any key group."""
         return tuple({} for _ in range(self.groups))
 
@@ -376,8 +220,9 @@ class RocksTables:
     ) -> FrozenView:
         """A view of tables as they are now."""
         mine = [table for table in tables if isinstance(table, RocksTable)]
+        of_items = [table.items for table in mine if isinstance(table, CollectionTable)]
         base_id = base_id if self.is_incremental else None
-        view = View(mine, checkpoint_id, base_id)
+        view = View([*mine, *of_items], checkpoint_id, base_id)
         self._seal(view)
 
         def release() -> None:
@@ -386,7 +231,13 @@ class RocksTables:
 
         indices = range(len(mine))
         changes = None if base_id is None else [FrozenRocksChanges(self, view, i) for i in indices]
-        return FrozenView([FrozenRocks(self, view, i) for i in indices], release, changes)
+        parts = [
+            FrozenItems(self, view, table, table.items)
+            if isinstance(table, CollectionTable)
+            else None
+            for table in mine
+        ]
+        return FrozenView([FrozenRocks(self, view, i) for i in indices], release, changes, parts)
 
     def go_on_from(
         self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
@@ -402,6 +253,8 @@ class RocksTables:
 
     def tidy(self) -> None:
         """Seal what was changed, if it is much, and write a piece of what is sealed."""
+        for collection in self._collections:
+            collection.tidy()
         if self._unweighed:
             self._weigh()
         if self.written >= self.budget.fresh_bytes:

@@ -35,7 +35,8 @@ from weir.state.shared import ChangeLog
 from weir.state.timers import STALE_MIN, Timer, TimerId, checked_group
 
 if TYPE_CHECKING:
-    from weir.state.backends.rocksdb import RocksTable, RocksTables
+    from weir.state.backends.rocksdb import RocksTables
+    from weir.state.backends.rocksdb_table import RocksTable
 
 NEAR_MAX: Final = 8_192  # To sort or read more at once would hold the loop.
 _GROUP: Final = 0  # Of the table.

@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
+from weir.state.backends.base import Part
 from weir.state.backends.changed_keys import ChangedKeys, merged
+from weir.state.backends.rocksdb_items import key_of_item, slot_and_item, value_of_item
+from weir.state.backends.rocksdb_table import Mark
 from weir.state.codec import slot_of
 from weir.state.progress import Since
 
 if TYPE_CHECKING:
-    from weir.state.backends.rocksdb import RocksTable, RocksTables
+    from weir.state.backends.rocksdb import RocksTables
+    from weir.state.backends.rocksdb_table import RocksTable
 
 GROUP_BYTES: Final = 2  # Of a key in RocksDB, before its canonical form.
 
@@ -59,8 +63,11 @@ class FrozenRocks:
         slots: list[Any] = []
         values: list[Any] = []
         for key, data in self._store.read(self._iterator(), group):
+            value = pickle.loads(data)
+            if value is Mark.DIVIDED:
+                continue
             slots.append(slot_of(key))
-            values.append(pickle.loads(data))
+            values.append(value)
             if len(slots) == size:
                 yield slots, values
                 slots, values = [], []
@@ -107,11 +114,10 @@ class FrozenRocksChanges:
             group = int.from_bytes(key[:GROUP_BYTES], "big")
             if without is not None and group in without:
                 continue
-            iterator.seek(key)
-            is_there = iterator.valid() and iterator.key() == key
+            value = value_at(iterator, key)
             groups.append(group)
             slots.append(slot_of(key[GROUP_BYTES:]))
-            values.append(pickle.loads(iterator.value()) if is_there else None)
+            values.append(None if value is Mark.DIVIDED else value)  # Its items follow.
             if len(slots) >= size():
                 self._store.check(iterator)
                 yield groups, slots, values
@@ -135,3 +141,95 @@ class FrozenRocksChanges:
             self._store.write_up_to(self._view)
         assert self._view.since is not None
         return self._view.since
+
+
+class FrozenItems:
+    """The items of the divided lists or maps of one state as they were at a barrier."""
+
+    def __init__(
+        self, store: "RocksTables", view: View, table: "RocksTable", items: "RocksTable"
+    ) -> None:
+        self._store = store
+        self._view = view
+        self._table = table
+        self._items = items
+        self._is_list = table.kind == "list"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no list or map is divided, but perhaps empty ones."""
+        iterator = self._iterator(self._items)
+        iterator.seek_to_first()
+        return not iterator.valid()
+
+    def parts(self, groups: range, size: Callable[[], int]) -> Iterator[list[Part]]:
+        """All items of some groups, given by their indices."""
+        iterator = self._iterator(self._items)
+        rows = (
+            (self._store.prefix(group), row, pickle.loads(data))
+            for group in groups
+            for row, data in self._store.read(iterator, group)
+        )
+        return self._parts(rows, size)
+
+    def changes(
+        self, without: KeyGroupRange | None, size: Callable[[], int]
+    ) -> Iterator[list[Part]]:
+        """The items that changed since the checkpoint that the barrier's builds on."""
+        return self._parts(self._changed(without), size)
+
+    def _changed(self, without: KeyGroupRange | None) -> Iterator[tuple[bytes, bytes, Any]]:
+        """Key groups, items' keys and values of lists and maps that are divided; None: removed."""
+        wholes, iterator = self._iterator(self._table), self._iterator(self._items)
+        since = self._view.since
+        assert since is not None
+        keys = merged(since.intervals, self._items.number)
+        last, is_divided = b"", False
+        while (key := self._store.guarded(lambda: next(keys, None))) is not None:
+            group, row = key[:GROUP_BYTES], key[GROUP_BYTES:]
+            if without is not None and int.from_bytes(group, "big") in without:
+                continue
+            slot = group + slot_and_item(row)[0]
+            if slot != last:
+                last, is_divided = slot, value_at(wholes, slot) is Mark.DIVIDED
+            if is_divided:
+                yield group, row, value_at(iterator, key)
+        self._store.check(wholes)
+        self._store.check(iterator)
+
+    def _parts(
+        self, rows: Iterator[tuple[bytes, bytes, Any]], size: Callable[[], int]
+    ) -> Iterator[list[Part]]:
+        parts: list[Part] = []
+        last, left = b"", size()
+        for group, row, value in rows:
+            slot, item = slot_and_item(row)
+            if not left:
+                yield parts
+                parts, last, left = [], b"", size()
+            if group + slot != last:
+                last = group + slot
+                number = int.from_bytes(group, "big")
+                parts.append(Part(number, slot_of(slot), [] if self._is_list else {}))
+            left -= 1
+            part = parts[-1]
+            if self._is_list:
+                if value is not None:  # An element leaves with all others, which a row tells.
+                    part.value.append(value_of_item(value))
+            elif value is None:
+                part.removed.append(key_of_item(item))
+            else:
+                part.value[key_of_item(item)] = value_of_item(value)
+        if parts:
+            yield parts
+
+    def _iterator(self, table: "RocksTable") -> Any:
+        if not self._view.iterators:
+            self._store.write_up_to(self._view)
+        return self._view.iterators[self._view.tables.index(table)]
+
+
+def value_at(iterator: Any, key: bytes) -> Any:
+    """The value of a key that an iterator holds; None: there is none."""
+    iterator.seek(key)
+    return pickle.loads(iterator.value()) if iterator.valid() and iterator.key() == key else None

@@ -1,6 +1,7 @@
 """The shares of RocksDB in the memory of a worker process."""
 
 import pickle
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from weir.state.backends import rocksdb
 from weir.state.backends.base import StateTable
 from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.rocksdb import RocksTables
-from weir.state.backends.rocksdb_options import block_cache
+from weir.state.backends.rocksdb_options import block_cache, open_files_max
 from weir.state.codec import canonical
 
 ROOM = 320_000_000
@@ -118,3 +119,11 @@ def test_giving_back_writes_everything(tables: RocksTables) -> None:
     assert table.held().entries == 0
     assert table.tables[0].get(3) == b"v"
     assert table.family.get(tables.prefix(0) + canonical(3)) == pickle.dumps(b"v", 5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "files"),
+    [(64, 256), (1_024, 256), (8_192, 512), (1 << 20, 1_024), (resource.RLIM_INFINITY, 1_024)],
+)
+def test_databases_share_the_files_that_a_process_may_have_open(limit: int, files: int) -> None:
+    assert open_files_max(limit) == files

@@ -34,7 +34,7 @@ from weir.state import chains, progress
 from weir.state.backends.choice import open_tables
 from weir.state.chains import CHANGES_FILES_LONG, SLICES
 from weir.state.columnar import ColumnarTable
-from weir.state.descriptors import MapStateDescriptor, ValueStateDescriptor
+from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from weir.state.store import OperatorStateStore
 from weir.state.ttl import StateTtlConfig
 from weir.storage.layout import JobLayout, in_job, writer_of_shared
@@ -144,7 +144,12 @@ def table_of(store: OperatorStateStore) -> ColumnarTable:
 def states_of(store: OperatorStateStore) -> dict[str, Any]:
     expiring = MapStateDescriptor("map", Types.STRING(), Types.LONG())
     expiring.enable_time_to_live(StateTtlConfig.new_builder(3_600_000).build())
-    declared = (ValueStateDescriptor("value", Types.LONG()), expiring)
+    declared = (
+        ValueStateDescriptor("value", Types.LONG()),
+        expiring,
+        MapStateDescriptor("lists", Types.LONG(), Types.LIST(Types.LONG())),
+        ListStateDescriptor("list", Types.LONG()),
+    )
     return {descriptor.name: state_of(store, descriptor) for descriptor in declared}
 
 
@@ -242,9 +247,21 @@ class IncrementsMachine(RuleBasedStateMachine):
             states, table = self.at(key)
             states["value"].update(n)
             if n is None:
-                states["map"].clear()
+                for name in ("map", "lists", "list"):
+                    states[name].clear()
                 continue
-            states["map"].put("xy"[n % 2], n)
+            states["map"].put("wxyz"[n % 4], n)
+            if (kept := states["lists"].get(n % 4)) is None:
+                states["lists"].put(n % 4, [n])
+            else:
+                kept.append(n)  # In place.
+            if n % 3 == 0:
+                states["map"].remove("wxyz"[(n + 1) % 4])
+                states["lists"].remove((n + 1) % 4)
+            if n == 8:
+                states["list"].update([n])
+            else:
+                states["list"].add_all([n, n])
             slots = table.slots_of([key])
             table.column("n").add(slots, np.array([n]))
             table.column("half").scatter(slots, n / 2)

@@ -17,7 +17,7 @@ from weir.errors import ConfigError, StorageError
 from weir.graph.key_groups import key_group_range
 from weir.ids import CheckpointId, StateHandle
 from weir.protocol.deployment import RestoredHandle
-from weir.state.backends import choice, rocksdb
+from weir.state.backends import choice, rocksdb, rocksdb_items
 from weir.state.backends.choice import open_tables
 from weir.state.backends.rocksdb import RocksTables
 from weir.state.descriptors import (
@@ -92,10 +92,13 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class small:
     def __enter__(self) -> None:
         self.kept = rocksdb.PIECE_VALUES, rocksdb.FRESH_MAX
+        self.kept_items = rocksdb_items.WHOLE_MAX, rocksdb_items.PART_ITEMS
         rocksdb.PIECE_VALUES, rocksdb.FRESH_MAX = 2, 5  # type: ignore[misc]
+        rocksdb_items.WHOLE_MAX, rocksdb_items.PART_ITEMS = 1, 2  # type: ignore[misc]
 
     def __exit__(self, *raised: object) -> None:
         rocksdb.PIECE_VALUES, rocksdb.FRESH_MAX = self.kept  # type: ignore[misc]
+        rocksdb_items.WHOLE_MAX, rocksdb_items.PART_ITEMS = self.kept_items  # type: ignore[misc]
 
 
 class BackendsMachine(RuleBasedStateMachine):
