@@ -154,7 +154,9 @@ def valid_rows(
     for handle in reversed(pieces) if is_chain else pieces:
         changed_here: set[str] = set()
         for row in state_rows(store, directory, subtask, handle):
-            adds, removed = row.values.pop("adds", False), row.values.pop("removed", None)
+            adds, removed = False, None
+            if handle.kind == "keyed" and handle.name.startswith("state"):  # A table has any names.
+                adds, removed = row.values.pop("adds", False), row.values.pop("removed", None)
             group = row.values.get("key_group", -1)
             key = repr(row.values.get(_KEY_COLUMN)) if is_chain else ""
             if key in changed or any(group in groups for groups in begun):

@@ -280,11 +280,12 @@ class ExpiringMapState(MapState):
         """The keys and values of a map on disk, each touched or removed when a reader meets it."""
         expiry = self._expiry
         limit_ms = expiry.limit_ms()
-        for key, (touched_ms, value) in kept.items():
-            if has_expired(touched_ms, limit_ms):
+        for key, (seen_ms, value) in kept.items():
+            # The reader may have set or removed it since the iteration began.
+            now = kept.get(key) if expiry.on_read or has_expired(seen_ms, limit_ms) else None
+            if now is not None and has_expired(now[0], limit_ms):
                 del kept[key]
-                if not expiry.returns_expired:
-                    continue
-            elif expiry.on_read:
-                kept[key] = (expiry.touch(touched_ms), value)
-            yield key, value
+            elif now is not None and expiry.on_read:
+                kept[key] = (expiry.touch(now[0]), now[1])
+            if expiry.returns_expired or not has_expired(seen_ms, limit_ms):
+                yield key, value

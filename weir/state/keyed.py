@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weir.state.backends.base import StateTable
 
 
-_NO_KEY: Final = object()
+_END: Final = object()
 
 
 class State:
@@ -256,7 +256,7 @@ class MapState(State):
 
     def is_empty(self) -> bool:
         """Whether there is no value at all."""
-        return next(iter(self._shared() or ()), _NO_KEY) is _NO_KEY
+        return next(iter(self._shared() or ()), _END) is _END
 
     def __contains__(self, key: Any) -> bool:
         return self.contains(key)

@@ -223,6 +223,17 @@ def test_a_backend_without_increments_notes_nothing() -> None:
     assert file.mode is None
 
 
+def test_inspect_shows_a_tables_columns_whatever_their_names() -> None:
+    store = opened(HEAP, MemoryStore(), {}, 1, 0, 1)
+    table = store.table("rows", pa.int64(), {"adds": np.int64, "removed": np.int64})
+    table.column("adds").scatter(table.slots_of(pa.array([7])), 1)
+    part = store.freeze(CheckpointId(1), None)[-1]
+    files = part.write(writer(own := MemoryStore(), CheckpointId(1), inline_max=None))
+    (row,) = valid_rows(own, LAYOUT.directory, SubtaskId(OperatorId("op"), 0), files)
+    assert (row.values["adds"], row.values["removed"]) == (1, 0)
+    store.close()
+
+
 def test_inspect_shows_each_row_once(line: Line) -> None:
     line.put(range(2_000), 1)
     line.checkpoint()

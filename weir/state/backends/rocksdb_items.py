@@ -370,7 +370,10 @@ class DividedList(_Divided):
 
 
 class DividedMap(_Divided):
-    """A map of which each entry lies apart. An iteration does not see changes made meanwhile."""
+    """A map of which each entry lies apart.
+
+    An iteration does not see changes made meanwhile, but of values that can be changed in place.
+    """
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value under a key."""

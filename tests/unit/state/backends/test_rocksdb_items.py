@@ -358,6 +358,36 @@ def test_items_expire_one_by_one(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_map_that_is_changed_while_it_is_read_and_touched_keeps_the_changes(
+    tmp_path: Path,
+) -> None:
+    clock = test_ttl.HandClock(0)
+    store = test_ttl.opened(clock, config=rocks(tmp_path))
+    store.keyed.set_current_key("k")
+    descriptor = MapStateDescriptor("map", T.LONG(), T.LONG())
+    descriptor.enable_time_to_live(test_ttl.ttl(on_read=True))
+    state = state_of(store, descriptor)
+    for n in range(6):
+        state.put(n, n)
+    clock.ms += 600
+    seen = {}
+    for key, value in state.items():
+        seen[key] = value
+        if key == 0:
+            state.remove(3)
+            state.put(4, 40)
+    assert seen == {n: n for n in range(6)}
+    assert items_in(store, "map") == 5
+    clock.ms += 600  # They were touched when they were read.
+    assert dict(state.items()) == {0: 0, 1: 1, 2: 2, 4: 40, 5: 5}
+    clock.ms += 1_001
+    expired = state.items()
+    first = next(expired, None)
+    assert first is None
+    assert items_in(store, "map") == 0
+    store.close()
+
+
 def test_a_divided_state_is_converted_to_the_declared_types(
     store: OperatorStateStore, tmp_path: Path
 ) -> None:
