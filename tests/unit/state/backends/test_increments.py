@@ -375,7 +375,8 @@ class IncrementsMachine(RuleBasedStateMachine):
             assert values_of(other) == expected
             return
         every = [handle for own in handles.values() for handle in own]
-        assert sum(h.mode == CHANGES for h in every) <= before * (2 * GROUPS + TABLE_FILES)
+        states = len(self.states[0])
+        assert sum(h.mode == CHANGES for h in every) <= before * (states * GROUPS + TABLE_FILES)
         self.attempt += 1
         self.under_way = {}
         self.open(handles, before, of, number if builds else None)
