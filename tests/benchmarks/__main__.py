@@ -150,6 +150,8 @@ def main() -> int:
         return compare(given.compare)
     if unknown := sorted(set(given.names) - BENCHMARKS.keys()):
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    if given.resume and given.json is None:
+        parser.error("--resume goes on with a report; name it with --json FILE")
     logging.getLogger("weir").setLevel(logging.ERROR)  # Failures are what recovery is about.
     console = Console()
     if not console.is_terminal:

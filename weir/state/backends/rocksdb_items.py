@@ -175,8 +175,7 @@ class CollectionTable(RocksTable):
 
     def _divide(self, group: int, slot: SlotKey, whole: Any) -> None:
         """Keep the items of a list or map apart from now on."""
-        for row, value in self._rows_of(slot, whole):
-            self.items.put(group, row, value)
+        self.put_items(group, items_of(slot), whole)
         self.replace(group, slot, Mark.DIVIDED)
         self._has_divided = True
         self._removals_left[group, slot] = max(1, len(whole) // 2)
@@ -192,7 +191,7 @@ class CollectionTable(RocksTable):
                 continue
             self._has_divided = True
             super().load(group, [slot], [Mark.DIVIDED])
-            for rows in _parts(self._rows_of(slot, value), PART_ITEMS):
+            for rows in _parts(self._rows_of(items_of(slot), value), PART_ITEMS):
                 self.items.load(group, *zip(*rows, strict=True))
         super().load(group, small, small.values())
 
@@ -238,10 +237,10 @@ class CollectionTable(RocksTable):
         view = self.views_of_items[group, slot, owned] = kind(self, group, slot, owned=owned)
         return view
 
-    def append(self, group: int, prefix: bytes, values: Iterable[Any]) -> None:
-        """Add elements to a divided list."""
-        for value in values:
-            self.items.put(group, prefix + _NUMBER.pack(next(self._numbers)), _stored(value))
+    def put_items(self, group: int, prefix: bytes, values: Any) -> None:
+        """Append elements to a divided list, or set entries of a divided map."""
+        for row, value in self._rows_of(prefix, values):
+            self.items.put(group, row, value)
 
     def count_removal(self, group: int, slot: SlotKey) -> None:
         """An item of a divided map was removed."""
@@ -296,9 +295,8 @@ class CollectionTable(RocksTable):
             value = self.sealed(group, slot)[0]
         return value is Mark.DIVIDED
 
-    def _rows_of(self, slot: SlotKey, whole: Any) -> Iterator[tuple[bytes, Any]]:
+    def _rows_of(self, prefix: bytes, whole: Any) -> Iterator[tuple[bytes, Any]]:
         """The items of a list or map with their keys."""
-        prefix = items_of(slot)
         if self.kind == "list":
             for value in whole:
                 yield prefix + _NUMBER.pack(next(self._numbers)), _stored(value)
@@ -359,11 +357,11 @@ class DividedList(_Divided):
 
     def append(self, value: Any) -> None:
         """Add an element."""
-        self._table.append(self._group, self._prefix, (value,))
+        self._table.put_items(self._group, self._prefix, (value,))
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add elements."""
-        self._table.append(self._group, self._prefix, values)
+        self._table.put_items(self._group, self._prefix, values)
 
     def __setitem__(self, all_of_it: slice, values: list[Any]) -> None:
         self._table.put(self._group, self._slot, values)
@@ -420,8 +418,7 @@ class DividedMap(_Divided):
 
     def update(self, values: Mapping[Any, Any]) -> None:
         """Set several values."""
-        for key, value in values.items():
-            self[key] = value
+        self._table.put_items(self._group, self._prefix, values)
 
     def _row(self, key: Any) -> bytes:
         return self._prefix + item_of_key(key)
