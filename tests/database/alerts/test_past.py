@@ -15,6 +15,7 @@ from controlplane.alerts.past import Past, replay, would_have_fired
 from controlplane.base import clock
 from jobs.models import Job, JobEvent, JobEventKind
 from tests import factories
+from tests.seeds import share
 from weir.protocol.lifecycle import JobStatus
 
 pytestmark = pytest.mark.django_db
@@ -186,7 +187,9 @@ def test_only_the_jobs_of_the_rule_are_tried() -> None:
 looks = st.lists(st.tuples(st.integers(1, 200), st.booleans()), max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=share(60, block=12)
+)
 @given(looks, st.integers(0, 60), st.integers(0, 200))
 def test_a_replay_is_what_an_evaluator_that_looks_all_the_time_does(
     ends: list[tuple[int, bool]], hold_s: int, cooldown_s: int

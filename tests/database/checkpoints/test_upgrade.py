@@ -33,7 +33,7 @@ from weir.protocol.messages import (
 )
 from weir.wire import batches
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.whole, pytest.mark.django_db(transaction=True)]
 
 BEFORE = 1  # The version of the messages.
 RECORDED = Path(__file__).parents[2] / "unit" / "wire"

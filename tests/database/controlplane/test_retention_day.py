@@ -34,6 +34,7 @@ def counts() -> dict[str, int]:
     return {model.__name__: model._default_manager.count() for model in models}
 
 
+@pytest.mark.whole
 def test_tables_are_flat_after_a_day_and_after_the_next(
     month: retention_month.Month, client: Client
 ) -> None:

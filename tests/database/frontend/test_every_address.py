@@ -455,6 +455,7 @@ def test_whom_each_address_is_for_is_known() -> None:
     assert {*READS, *ACTS} == set(NAMES)
 
 
+@pytest.mark.whole
 def test_each_page_is_shown_to_its_role_and_those_above_it_alone(client: Client, job: Job) -> None:
     clients = {role: client_of(role) for role in Role}
     for name, needed in GUARDED_READS.items():
@@ -518,6 +519,7 @@ def test_reading_changes_nothing_and_a_page_that_only_reads_takes_no_form(job: J
     assert Operation.objects.count() == before
 
 
+@pytest.mark.whole
 def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
     job.options = {"parameters": {"password": SECRET, "output": "/data"}}
     job.spark_conf = {"spark.hadoop.fs.s3a.secret.key": SECRET}

@@ -32,6 +32,7 @@ from tests.database.jobs.builders import (
     speaking,
     submitted,
 )
+from tests.seeds import share
 from weir.protocol.lifecycle import JobStatus
 
 
@@ -149,7 +150,7 @@ STEPS = ("cancel", "restart", "checkpoint", "speak", "up", "fail", "finish", "lo
 class TestAnyHistory(TestCase):
     """Any history of a job: its operations end, and its rows stay legal."""
 
-    @settings(max_examples=60)
+    @settings(max_examples=share(60, block=12))
     @given(st.lists(st.sampled_from(STEPS), max_size=14))
     def test_every_operation_reaches_one_end(self, steps: list[str]) -> None:
         job = submitted()

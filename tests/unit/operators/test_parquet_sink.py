@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -39,6 +40,11 @@ def committed(path: Path) -> list[int]:
 def pending(path: Path) -> list[str]:
     files = (path / "_pending").rglob("*.parquet")
     return sorted(str(file.relative_to(path / "_pending")) for file in files)
+
+
+def open_below(path: Path) -> list[str]:
+    files = psutil.Process().open_files()
+    return [file.path for file in files if Path(file.path).is_relative_to(path)]
 
 
 def test_rows_can_be_seen_only_after_their_checkpoint_completed(tmp_path: Path) -> None:
@@ -354,11 +360,11 @@ class TestEnd:
         assert committed(tmp_path) == [1, 2]
 
     def test_a_failed_attempt_leaves_no_open_file(self, tmp_path: Path) -> None:
-        before = len(os.listdir("/proc/self/fd"))
         writing = sink(tmp_path)
         writing.send(batch(1))
+        assert open_below(tmp_path)
         writing.operator.close()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert not open_below(tmp_path)
 
 
 class TestSchema:

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.seeds import share
 from tests.unit.state.backends.test_rocksdb import small
 from tests.unit.state.states import state_of
 from tests.unit.storage.test_manifest import JOB, manifest
@@ -393,7 +394,7 @@ class IncrementsMachine(RuleBasedStateMachine):
 
 
 TestIncrements = IncrementsMachine.TestCase
-TestIncrements.settings = settings(max_examples=15, stateful_step_count=50)
+TestIncrements.settings = settings(max_examples=share(15, block=3), stateful_step_count=50)
 
 
 class Line:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.seeds import share
 from tests.unit.operators.test_windows import Pipeline
 from tests.unit.state.backends.test_increments import IncrementsMachine
 from tests.unit.state.snapshots import ONE
@@ -121,7 +122,7 @@ class MappedFreezingColumns(FreezingColumns):
 
 
 TestMappedFreezingColumns = MappedFreezingColumns.TestCase
-TestMappedFreezingColumns.settings = settings(DEADLINE, max_examples=50)
+TestMappedFreezingColumns.settings = settings(DEADLINE, max_examples=share(50, block=10))
 
 
 class MappedIncrements(IncrementsMachine):
@@ -138,7 +139,7 @@ class MappedIncrements(IncrementsMachine):
 
 
 TestMappedIncrements = MappedIncrements.TestCase
-TestMappedIncrements.settings = settings(DEADLINE, max_examples=15)
+TestMappedIncrements.settings = settings(DEADLINE, max_examples=share(15, block=3))
 
 
 @DEADLINE

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.seeds import share
 from tests.unit.state.states import Collected, state_of, written
 from weir.common.typeinfo import Types
 from weir.config import StateBackendKind, StateConfig
@@ -219,7 +220,7 @@ class BackendsMachine(RuleBasedStateMachine):
 
 
 TestBackends = BackendsMachine.TestCase
-TestBackends.settings = settings(max_examples=25, stateful_step_count=40)
+TestBackends.settings = settings(max_examples=share(25, block=5), stateful_step_count=40)
 
 
 @pytest.mark.usefixtures("small_pieces")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.seeds import share
 from tests.unit.state import test_ttl
 from tests.unit.state.backends.test_increments import LAYOUT, OPERATOR, ROCKS, Line
 from tests.unit.state.backends.test_increments import opened as restored_from
@@ -324,7 +325,7 @@ class TtlMachine(test_ttl.TtlMachine):
 
 
 TestTtl = TtlMachine.TestCase
-TestTtl.settings = settings(max_examples=15, stateful_step_count=40)
+TestTtl.settings = settings(max_examples=share(15, block=3), stateful_step_count=40)
 
 
 def test_items_expire_one_by_one(tmp_path: Path) -> None:

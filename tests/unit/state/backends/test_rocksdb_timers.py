@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.seeds import share
 from tests.unit.state.snapshots import ONE, Subtask, due, snapshot_writer
 from tests.unit.state.test_timers import contents
 from weir.config import SLOT_MEMORY_BYTES_MIN
@@ -236,7 +237,7 @@ class Programs(RuleBasedStateMachine):
 
 
 TestPrograms = Programs.TestCase
-TestPrograms.settings = settings(deadline=None, max_examples=80)
+TestPrograms.settings = settings(deadline=None, max_examples=share(80, block=16))
 
 
 @pytest.mark.parametrize("restored", ["heap", "rocksdb"])
