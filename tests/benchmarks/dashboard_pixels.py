@@ -41,8 +41,8 @@ PROBE = """() => {
   window.seen = [];
   let last = null;
   const read = () => {
-    const found = /([\\d,]+) of [\\d,]+ subtasks? acknowledged/.exec(document.body.textContent);
-    const count = found === null ? null : Number(found[1].replaceAll(",", ""));
+    const text = /([\\d,]+) of [\\d,]+ subtasks? acknowledged/.exec(document.body.textContent);
+    const count = text === null ? null : Number(text[1].replaceAll(",", ""));
     if (count === last) return;
     last = count;
     requestAnimationFrame(() => {

@@ -316,6 +316,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "weir/jobmaster/slots.py",
         ("if now_ms - slot.heard_at_ms >= self._timeout_ms:", "if False:"),
         ("return len(self._slots) >= self._needed", "return len(self._slots) > self._needed"),
+        ("before = self._places or range(self._needed)", "before = range(self._needed)"),
+    ),
+    *_planted(
+        f"tests/unit/storage/test_local_directory.py {_SIMULATION}",
+        "weir/storage/local_directory.py",
+        ("            if abandoned == line", "            if abandoned"),
+        ("if spared is None or not label.startswith(spared):", "if True:"),
+        (
+            'spared = None if owner is None else f"{owner} ".encode()',
+            "spared = None if owner is None else owner.encode()",
+        ),
+        ("os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)", "os.O_RDONLY | os.O_DIRECTORY)"),
+        ("fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
+    ),
+    *_planted(
+        f"tests/unit/storage/test_local_copies.py {_SIMULATION}",
+        "weir/storage/local_copies.py",
+        ("if self.size <= bytes_max:  # More", "if True:  # More"),
+        ("sorted(written_ns, key=written_ns.__getitem__)", "sorted(written_ns)"),
     ),
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",

@@ -32,6 +32,7 @@ from weir.protocol.restore import CHANNEL
 from weir.state.channel_state import decode_records
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path, within
 from weir.storage.local_copies import LocalCopies
+from weir.storage.local_directory import LocalDirectory
 from weir.storage.manifest import Manifest, load
 from weir.storage.memory import MemoryStore, MemoryWriter
 from weir.storage.store import CheckpointStore
@@ -84,8 +85,11 @@ class World(Protocol):
     def crashed(self, cluster: "SimulatedCluster") -> None:
         """A driver died."""
 
-    def worker_comes(self, copies: Path) -> None:
-        """A worker is about to find its slot's local copies."""
+    def worker_comes(self, copies: Path, taken_over: int) -> None:
+        """A worker is about to find its slot's local copies, some taken over from a lost slot."""
+
+    def copies_opened(self, copies: Path) -> None:
+        """A worker has its slot's local copies."""
 
     def orphaned(self, process: InProcessWorker, report: Report | WorkerReport) -> None:
         """A worker whose driver is dead reports."""
@@ -206,10 +210,16 @@ class SimulatedCluster(InProcessCluster):
         """The slot's process stops, as by SIGSTOP; its worker goes on."""
         slot.commands.cut = slot.reports.cut = True
 
-    def _copies_of(self, slot: InProcessSlot) -> LocalCopies | None:
+    def _copies_of(self, slot: InProcessSlot, plan_slot: int) -> LocalCopies | None:
+        opened = super()._copies_of(slot, plan_slot)
         if slot.copies is not None:
-            self.world.worker_comes(slot.copies.path)
-        return super()._copies_of(slot)
+            self.world.copies_opened(slot.copies.path)
+        return opened
+
+    def take_over_copies(self, copies: LocalDirectory, plan_slot: int) -> None:
+        own = set(copies.path.iterdir())
+        super().take_over_copies(copies, plan_slot)
+        self.world.worker_comes(copies.path, len(set(copies.path.iterdir()) - own))
 
     def detach(self, process: InProcessWorker) -> None:
         """Lose the slot of a process that goes on: a zombie."""

@@ -35,9 +35,11 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -183,7 +185,8 @@ class Outcome:
     out_of_order: int = 0
     operations: Counter[str] = field(default_factory=Counter)  # What became of them.
     tombstones: int = 0  # Left at the end, of checkpoints that were given up.
-    copies: Counter[str] = field(default_factory=Counter)  # Bytes taken, and copies damaged.
+    # Bytes taken, copies damaged, and copies taken over from a lost slot.
+    copies: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +291,7 @@ class Simulation:
         self.control: SimulatedControlPlane | None = None
         self._links: dict[SimulatedCluster, DriverLink] = {}
         self._of_copies = random.Random(f"copies of {self.job_id} {self.seed}")
-        self._copies: set[Path] = set()  # The directories of slots that had a second worker.
+        self._copies: set[Path] = set()  # The directories of slots.
         if remote:
             # The rest is as without one.
             whose = "" if self.job_id == JOB_ID else f" of {self.job_id}"
@@ -331,6 +334,7 @@ class Simulation:
         """
         try:
             with (
+                self._directory_of_copies(),
                 patch.multiple(chains, **LITTLE_STATE),
                 fault_points.listening(
                     lambda point, where: self._on_production_point(point, where)
@@ -343,8 +347,8 @@ class Simulation:
                         raise InvariantBroken(
                             f"the job is {self._newest_master.status} after {EVENTS_MAX} events"
                         )
-            for job in (self, *self._forks):
-                job._check_end()
+                for job in (self, *self._forks):
+                    job._check_end()
         except (InvariantBroken, ProtocolError, AssertionError) as error:
             option = "--remote " if self.control is not None else ""
             option = "--operations " if self._with_operations else option
@@ -353,6 +357,17 @@ class Simulation:
                 f"replay: python -m tests.simulation.simulation {option}{self.seed}"
             ) from error
         return self.outcome
+
+    @contextmanager
+    def _directory_of_copies(self) -> Iterator[None]:
+        """The machine's directory, in which no other simulation deletes what slots abandon."""
+        if not self.keeps_copies:
+            yield
+            return
+        with TemporaryDirectory(prefix="weir-simulated-") as directory:
+            state = replace(self._config.state, local_copies_directory=directory)
+            self._config = replace(self._config, state=state)
+            yield
 
     def _start_application(self) -> None:
         if self.operator is not None and self._applications:
@@ -576,14 +591,11 @@ class Simulation:
         if self.control is not None and fault.action in ("lose", "stop"):
             self.control.go_away()  # So a held-up checkpoint cannot be expired by it.
 
-    def worker_comes(self, copies: Path) -> None:
-        """Change, cut or delete some of the copies that the workers of a slot left."""
+    def worker_comes(self, copies: Path, taken_over: int) -> None:
+        """Change, cut or delete some of the copies that the workers before it left."""
         self._copies.add(copies)
-        files = sorted(copies.iterdir())
-        size = sum(file.stat().st_size for file in files)
-        if size > self._config.state.local_copies_bytes_max:
-            raise InvariantBroken(f"local copies of a slot have {size} bytes")
-        for file in files:
+        self.outcome.copies["taken over"] += taken_over
+        for file in sorted(copies.iterdir()):
             if self._of_copies.random() < 0.8:
                 continue
             data = file.read_bytes()
@@ -595,6 +607,12 @@ class Simulation:
                     file.write_bytes(data[:half])
                 case "delete":
                     file.unlink()
+
+    def copies_opened(self, copies: Path) -> None:
+        """A worker has its slot's copies: they are within their bound."""
+        size = sum(file.stat().st_size for file in copies.iterdir())
+        if size > self._config.state.local_copies_bytes_max:
+            raise InvariantBroken(f"local copies of a slot have {size} bytes")
 
     # What the cluster tells.
 

@@ -61,6 +61,7 @@ def test_restarts_read_local_copies_and_notice_damaged_ones() -> None:
         elif (simulation := Simulation(seed)).keeps_copies:
             copies += simulation.run().copies
     assert copies["taken"] > 10_000
+    assert copies["taken over"] > 0
     assert copies["damaged"] >= 10
 
 

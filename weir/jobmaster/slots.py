@@ -96,11 +96,13 @@ class Slots:
         return slot_index in self._places
 
     def start_workers(self, attempt: AttemptNumber) -> None:
-        """Give each slot of the plan its own, or a spare that replaces it; start its worker."""
-        spares = sorted(index for index in self._slots if index >= self._needed)
-        self._places = [
-            index if index in self._slots else spares.pop(0) for index in range(self._needed)
-        ]
+        """Start the worker of each slot of the plan where its last one ran, else in a free slot.
+
+        There lie the copies of its state. At first each has the slot of its own index.
+        """
+        before = self._places or range(self._needed)
+        free = sorted(set(self._slots).difference(before))
+        self._places = [index if index in self._slots else free.pop(0) for index in before]
         for plan_slot, place in enumerate(self._places):
             limit = self._limits[plan_slot] = self._limit(self._slots[place].registered)
             self._cluster.to_slot(place, StartWorker(attempt, plan_slot, memory=limit))

@@ -221,6 +221,11 @@ class InProcessSlot:
         if self.copies is not None:
             self.copies.close()
 
+    def abandon_copies(self) -> None:
+        """Leave its directory, as the death of its process does."""
+        if self.copies is not None:
+            self.copies.abandon()
+
 
 class InProcessCluster:
     """The slots of one job and the links between them and its job master.
@@ -381,9 +386,9 @@ class InProcessCluster:
             return
         slot.alive = False
         slot.commands.cut = True
+        slot.abandon_copies()
         if slot.worker is not None:
             self.kill(slot.worker)
-        slot.delete_copies()
         if self.slots.get(slot.index) is slot:
             del self.slots[slot.index]
         slot.reports.send(
@@ -398,7 +403,7 @@ class InProcessCluster:
             case StartWorker(attempt, plan_slot):
                 if slot.worker is not None:
                     self.kill(slot.worker)
-                copies = self._copies_of(slot)
+                copies = self._copies_of(slot, plan_slot)
                 process = self.worker_class(self, plan_slot, attempt, next(self._pids), copies)
                 process.place, process.slot = slot.index, slot
                 slot.worker = self.processes[process.pid] = process
@@ -417,12 +422,18 @@ class InProcessCluster:
                 if self.slots.get(slot.index) is slot:  # A late slot is released twice.
                     del self.slots[slot.index]
 
-    def _copies_of(self, slot: InProcessSlot) -> LocalCopies | None:
+    def _copies_of(self, slot: InProcessSlot, plan_slot: int) -> LocalCopies | None:
         state = self.config.state
-        if state.local_copies and slot.copies is None:
-            slot.copies = LocalDirectory(state.local_copies_directory, COPIES)
-        directory = None if slot.copies is None else str(slot.copies.path)
-        return open_copies(directory, state.local_copies_bytes_max)
+        if not state.local_copies:
+            return None
+        if slot.copies is None:
+            slot.copies = LocalDirectory(state.local_copies_directory, COPIES, self.job_id)
+        self.take_over_copies(slot.copies, plan_slot)
+        return open_copies(str(slot.copies.path), state.local_copies_bytes_max)
+
+    def take_over_copies(self, copies: LocalDirectory, plan_slot: int) -> None:
+        """Have a slot take over the copies of those that were lost in its place."""
+        copies.take_over(str(plan_slot))
 
     def _stop(self, process: InProcessWorker, grace_ms: int) -> None:
         process.put(CommandArrived(StopProcess(process.attempt)))

@@ -4,7 +4,8 @@ The supervisor registers with the job master, keeps a warm template (``weir.work
 runs one worker process per attempt. It has one thread and one selectors loop, and runs no user
 code, so that no pipeline can break it. It ends when the job master releases the slot or has ended,
 and leaves no process, descriptor or file behind. Copies of state files that a worker leaves for the
-next one lie in a directory of the supervisor's.
+next one lie in a directory of the supervisor's; of a supervisor that died, the one that serves in
+its place on the same machine takes them over.
 
 Processes are never addressed by a pid that another process may have got meanwhile: a worker is
 killed by closing its lifeline, on which the kernel kills its whole process group, and signalled
@@ -232,7 +233,7 @@ class _Supervisor:
         self._program.flush()
         if accepted.keeps_copies:
             try:
-                self._copies = LocalDirectory(accepted.copies_directory, COPIES)
+                self._copies = LocalDirectory(accepted.copies_directory, COPIES, accepted.job_id)
             except ConfigError as error:
                 if not _is_for_want_of_space(error):
                     self._fail(f"on {self._host}: {error}")
@@ -355,7 +356,7 @@ class _Supervisor:
             self._host,
             self._master,
             command.memory,
-            None if self._copies is None else str(self._copies.path),
+            self._copies_for(command.plan_slot),
         )
         worker = _Worker(command.attempt, self._masker, self._kills())
         try:
@@ -369,6 +370,16 @@ class _Supervisor:
             worker.lifeline, selectors.EVENT_READ, lambda: self._on_lifeline(worker)
         )
         self._watch_stderr(worker.stderr)
+
+    def _copies_for(self, plan_slot: int) -> str | None:
+        """The directory of copies, with those of slots that were lost in this place; None: none."""
+        if self._copies is None:
+            return None
+        try:
+            self._copies.take_over(str(plan_slot))
+        except OSError as error:
+            logger.warning("the copies of lost slots are not taken over: %s", error)
+        return str(self._copies.path)
 
     def _on_lifeline(self, worker: "_Worker") -> None:
         """The worker process closed its lifeline; a forked one is reported once reaped."""

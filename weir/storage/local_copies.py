@@ -49,7 +49,7 @@ class LocalCopies:
     """
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
-        """Open the slot's directory, with what the workers before left there.
+        """Open the slot's directory, with what the workers before left there, the newest of it.
 
         Raises:
             ConfigError: It is another account's.
@@ -71,14 +71,21 @@ class LocalCopies:
                 f"and this process runs as user id {os.geteuid()}; name another directory with "
                 "execution.checkpointing.local-backup.dirs"
             )
+        written_ns: dict[str, int] = {}
         with os.scandir(self.directory) as entries:
             for entry in entries:
                 if is_temporary(entry.name):  # Its worker was killed.
                     self.remove(entry.name)
                     continue
                 with suppress(FileNotFoundError):  # By a worker that is being killed.
-                    self._sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+                    status = entry.stat(follow_symlinks=False)
+                    self._sizes[entry.name] = status.st_size
+                    written_ns[entry.name] = status.st_mtime_ns
         self.size = sum(self._sizes.values())
+        for name in sorted(written_ns, key=written_ns.__getitem__):
+            if self.size <= bytes_max:  # More where a lost slot's were taken over.
+                break
+            self._delete(name)
         self._named[_INHERITED] = set(self._sizes)
 
     # Writing.

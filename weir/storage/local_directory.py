@@ -1,20 +1,27 @@
-"""A directory on a machine's own disk, which the next process deletes if its own died before.
+"""A directory on a machine's own disk, which outlives its process only for one that takes over.
 
 Its process holds a lock on a file beside it, which ends with the process in any way. The lock is
-looked at only by processes of the same account.
+looked at only by processes of the same account. The directory of a process that died is abandoned:
+the next process deletes it. One with an owner may have a label, which lies in the file of the lock:
+a process with the same owner leaves it there, takes over its files if it gets the same label, and
+deletes it with its own at the latest.
 """
 
 import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from weakref import finalize
 
 from weir.errors import ConfigError
 
 _DIRECTORY, _LOCK = "-db", ".lock"
+_LABEL_BYTES_MAX = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,13 @@ COPIES = Purpose(
 class LocalDirectory:
     """A new directory, readable by its account alone, until ``close``."""
 
-    def __init__(self, parent: str | None, purpose: Purpose = ROCKSDB) -> None:
+    def __init__(
+        self, parent: str | None, purpose: Purpose = ROCKSDB, owner: str | None = None
+    ) -> None:
         """Make the directory, and delete those that processes left which are gone.
+
+        Args:
+            owner: The job whose abandoned directories are not deleted yet; None: all of them are.
 
         Raises:
             ConfigError: The parent directory cannot be used.
@@ -56,25 +68,64 @@ class LocalDirectory:
                 f"{purpose.content} cannot be kept in {where}: {error.strerror}; name a directory "
                 f"on each slot's machine with {purpose.setting}"
             ) from error
+        self._purpose = purpose
+        self._owner = owner
+        self._lock = lock
         self._delete = finalize(self, _delete, self.path, lock)  # Also where nothing closes it.
-        _delete_abandoned(self.path.parent, purpose)
+        _delete_abandoned(self.path.parent, purpose, owner)
+
+    def take_over(self, label: str) -> int:
+        """Take the label, and move the files here that its owner's processes left under it.
+
+        Returns:
+            The number of files that came.
+
+        Raises:
+            OSError: The label cannot be written.
+        """
+        line = f"{self._owner} {label}\n".encode()
+        os.ftruncate(self._lock, os.pwrite(self._lock, line, 0))
+        return sum(
+            _move(directory, self.path)
+            for directory, abandoned in _abandoned(self.path.parent, self._purpose)
+            if abandoned == line
+        )
+
+    def abandon(self) -> None:
+        """Leave the directory as the death of the process would."""
+        if self._delete.detach() is not None:
+            os.close(self._lock)
 
     def close(self) -> None:
-        """Delete the directory."""
-        self._delete()
+        """Delete the directory, and those that are abandoned by now."""
+        if self._delete.alive:
+            self._delete()
+            _delete_abandoned(self.path.parent, self._purpose)
 
 
 def _delete(directory: Path, lock: int) -> None:
+    _remove(directory)
+    os.close(lock)
+
+
+def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     _lock_of(directory).unlink(missing_ok=True)
-    os.close(lock)
 
 
 def _lock_of(directory: Path) -> Path:
     return directory.with_name(directory.name + _LOCK)
 
 
-def _delete_abandoned(parent: Path, purpose: Purpose) -> None:
+def _delete_abandoned(parent: Path, purpose: Purpose, owner: str | None = None) -> None:
+    spared = None if owner is None else f"{owner} ".encode()
+    for directory, label in _abandoned(parent, purpose):
+        if spared is None or not label.startswith(spared):
+            _remove(directory)
+
+
+def _abandoned(parent: Path, purpose: Purpose) -> Iterator[tuple[Path, bytes]]:
+    """Each directory whose process is gone, while it is locked here, and its label."""
     for lock in parent.glob(f"{purpose.prefix}*{_LOCK}"):
         try:
             held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
@@ -84,9 +135,26 @@ def _delete_abandoned(parent: Path, purpose: Purpose) -> None:
             if os.fstat(held).st_uid != os.getuid():
                 continue
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.with_name(lock.name.removesuffix(_LOCK)), ignore_errors=True)
-            lock.unlink(missing_ok=True)
+            directory = lock.with_name(lock.name.removesuffix(_LOCK))
+            yield directory, os.pread(held, _LABEL_BYTES_MAX, 0)
         except OSError:
             continue  # Its process lives.
         finally:
             os.close(held)
+
+
+def _move(directory: Path, to: Path) -> int:
+    """Move the files of a directory of this account, and delete the rest; how many came."""
+    count = 0
+    with suppress(OSError):  # Of what cannot be moved there is one copy less.
+        inside = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(inside).st_uid == os.getuid():
+                for name in os.listdir(inside):
+                    if S_ISREG(os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode):
+                        os.rename(name, to / name, src_dir_fd=inside)
+                        count += 1
+        finally:
+            os.close(inside)
+    _remove(directory)
+    return count

@@ -155,10 +155,10 @@ async function swap() {
     if (signal.aborted) return false;
     throw error;
   }
-  const found = new DOMParser().parseFromString(text, "text/html").getElementById("checkpoint");
-  if (found === null) throw new Error("it is no page of a checkpoint");
+  const next = new DOMParser().parseFromString(text, "text/html").getElementById("checkpoint");
+  if (next === null) throw new Error("it is no page of a checkpoint");
   const shown = article();
-  const next = document.adoptNode(found);
+  document.adoptNode(next);
   for (const name of ["part", "figure"]) {
     for (const place of next.querySelectorAll(`[data-${name}]`)) {
       const kept = [...shown.querySelectorAll(`[data-${name}]`)].find(

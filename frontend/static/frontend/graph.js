@@ -38,9 +38,9 @@ export class Graph {
       const response = await fetch(location.href, { headers: { Accept: "text/html" }, signal: patience() });
       if (!response.ok) throw new Error(`the page answered ${response.status}`);
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
-      const found = page.querySelector("[data-scope=graph]");
+      const renewed = page.querySelector("[data-scope=graph]");
       await released();
-      if (found) this.#scope.replaceChildren(...found.childNodes);
+      if (renewed) this.#scope.replaceChildren(...renewed.childNodes);
       localise(this.#scope);
     } catch (error) {
       console.info(`The graph comes with the next snapshot: ${error.message}`);
@@ -58,8 +58,8 @@ function localise(scope) {
 }
 
 function byData(picture, name) {
-  const found = picture.querySelectorAll(`[data-${name}]`);
-  return new Map([...found].map((element) => [element.dataset[name], element]));
+  const elements = picture.querySelectorAll(`[data-${name}]`);
+  return new Map([...elements].map((element) => [element.dataset[name], element]));
 }
 
 function showChain(box, chain) {

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.process.worker.fake_master import (
     supervisor,
 )
 from tests.waiting import TIMEOUT_S
+from weir.graph.logical import JobGraph, Operator
+from weir.ids import OperatorId
 from weir.protocol.deployment import ReleaseSlot, SlotFailed, WorkerExited
 from weir.storage.store import checksum_of
 
@@ -51,27 +54,36 @@ def test_a_worker_finds_what_the_one_before_left_and_the_end_of_the_slot_deletes
     assert not list((tmp_path / "copies").iterdir())
 
 
-def test_slots_of_a_machine_share_nothing_and_the_next_deletes_what_a_killed_one_left(
-    master: FakeMaster, tmp_path: Path
+@pytest.mark.parametrize("is_spare", [False, True])
+def test_a_slot_takes_over_what_one_left_that_was_killed_in_its_place(
+    master: FakeMaster, tmp_path: Path, is_spare: bool
 ) -> None:
-    loaded = program(behaviour="copy")
-    with supervisor(master, slot_index=0) as killed, supervisor(master, slot_index=1):
-        for index, attempt in enumerate((1, 2)):
-            slot = master.accept_slot(loaded, index, copies_directory=tmp_path)
-            worker, _ = master.start_worker(slot, attempt)
-            master.deploy(worker, attempt)
-            master.expect_details(left=[])
+    """A slot that Spark started anew, or one that was a spare before; others share nothing."""
+    source = Operator(OperatorId("a"), "a", 2, factory=None, is_source=True)
+    loaded = program(JobGraph("apart", (source,), ()), behaviour="copy")
+    with ExitStack() as others:
+        if is_spare:
+            others.enter_context(supervisor(master, slot_index=2))
+            spare = master.accept_slot(loaded, 2, copies_directory=tmp_path)
+        with supervisor(master, slot_index=0) as killed, supervisor(master, slot_index=1) as other:
+            for place in (0, 1):
+                slot = master.accept_slot(loaded, place, copies_directory=tmp_path)
+                worker, _ = master.start_worker(slot, place + 1, place)
+                master.deploy(worker, place + 1)
+                master.expect_details(left=[])
+            for lost in (killed, other):
+                lost.kill()
+                lost.wait(TIMEOUT_S)
+        if not is_spare:
+            others.enter_context(supervisor(master, slot_index=2))
+            spare = master.accept_slot(loaded, 2, copies_directory=tmp_path)
+        worker, _ = master.start_worker(spare, 3, plan_slot=0)
         assert len(directories(tmp_path)) == 2
-        killed.kill()
-        killed.wait(TIMEOUT_S)
-        assert len(directories(tmp_path)) == 2
-        with supervisor(master, slot_index=2):
-            slot = master.accept_slot(loaded, 2, copies_directory=tmp_path)
-            worker, _ = master.start_worker(slot, 3)
-            master.deploy(worker, 3)
-            master.expect_details(left=[])
-            held = [name for path in directories(tmp_path) for name in os.listdir(path)]
-            assert sorted(held) == sorted([name_of(2), name_of(3)])
+        master.deploy(worker, 3)
+        master.expect_details(left=[name_of(1)])
+        held = [name for path in directories(tmp_path) for name in os.listdir(path)]
+        assert sorted(held) == sorted([name_of(1), name_of(2), name_of(3)])
+    assert not list(tmp_path.iterdir())  # What no slot took over went as well.
 
 
 def test_a_directory_that_cannot_be_used_fails_the_slot_with_advice(

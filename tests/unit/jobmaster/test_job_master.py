@@ -370,6 +370,19 @@ def test_a_spare_slot_takes_the_place_of_a_lost_one() -> None:
     assert job.status is JobStatus.RUNNING
 
 
+def test_a_slot_keeps_the_place_where_the_copies_of_its_state_are() -> None:
+    job = JobHarness(spare_slots=1, restart=delayed(0)).running()
+    job.register(2)
+    job.master.on_slot_lost(0, 0)
+    job.restarted()
+    assert job.started[2:] == [(2, 2, 0), (1, 2, 1)]
+    job.register(0, spark_attempt=1)  # It comes too late, and is the spare now.
+    job.subtasks(SubtaskStatus.FAILED, "source-0", cause="an error")
+    job.restarted()
+    assert job.started[4:] == [(2, 3, 0), (1, 3, 1)]
+    assert job.status is JobStatus.RUNNING
+
+
 def test_an_idle_spare_may_go_unnoticed() -> None:
     job = JobHarness(spare_slots=1).running()
     job.register(2)

@@ -280,6 +280,22 @@ def test_what_the_worker_before_left_stays_until_a_checkpoint_completes(
     assert (names(directory), copies.size) == (name_of(new), new.size)
 
 
+def test_of_more_copies_than_there_is_room_for_the_newest_stay(
+    store: CountingStore, directory: Path
+) -> None:
+    """A slot may take over those of several that were lost."""
+    before = LocalCopies(directory, PLENTY)
+    handles = [written(store, before, LARGE + bytes([n])) for n in range(4)]
+    for handle, written_s in zip(handles, (3, 1, 4, 2), strict=True):
+        (name,) = name_of(handle)
+        os.utime(directory / name, (0, written_s))
+    copies = LocalCopies(directory, 2 * handles[0].size)
+    assert names(directory) == name_of(handles[0], handles[2])
+    assert copies.size == copies.bytes_max
+    for handle in (handles[0], handles[2]):
+        assert read(store, directory, handle)[1] == handle.size
+
+
 def test_a_file_that_is_written_anew_in_another_form_leaves_no_copy(
     store: CountingStore, directory: Path
 ) -> None:

@@ -3,9 +3,9 @@
 RocksDB's own memtable stays empty. Each table has *fresh* values, in one dictionary per key group.
 A barrier, or too many of them, *seals* the fresh values: they become an increment, which nothing
 changes any more, and new dictionaries take their place. Increments are written in the order in
-which they were sealed, in pieces of at most 4,096 values, each a sorted file that RocksDB takes in.
-The value of a key is the fresh one, else that of the newest increment which is not yet written,
-else RocksDB's; None stands for a removed one.
+which they were sealed, each table's values as a sorted file that RocksDB takes in when it is whole,
+in pieces of at most 4,096 values. The value of a key is the fresh one, else that of the newest
+increment which is not yet written, else RocksDB's; None stands for a removed one.
 
 A view of a barrier is the state of RocksDB when the increment of the barrier, and none after it, is
 written: an iterator for each table, which RocksDB keeps unchanged. So freezing costs O(key groups),
@@ -21,8 +21,8 @@ object: the database belongs to one process, no other reads it, and no restore d
 A mutable value that is read is fresh from then on, because it can be changed in place. One that an
 increment holds is copied before.
 
-The keys of what was written are kept by the interval between two barriers, so that a checkpoint can
-tell what changed since the one it builds on (``weir.state.progress``).
+The keys of what was written are kept by the interval between two barriers, with small values, so
+that a checkpoint can tell what changed since the one it builds on (``weir.state.progress``).
 """
 
 import pickle
@@ -43,7 +43,7 @@ from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays
 from weir.state.backends.base import FrozenView, StateTable
 from weir.state.backends.budget import MemoryBudget
-from weir.state.backends.changed_keys import ChangedKeys
+from weir.state.backends.changed_keys import REMOVED, ChangedKeys, merged
 from weir.state.backends.mapped import MappedArrays
 from weir.state.backends.rocksdb_items import CollectionTable, item_type, parts_of
 from weir.state.backends.rocksdb_options import database_options, move_options
@@ -62,10 +62,10 @@ from weir.state.progress import Progress
 from weir.state.timers import TimerQueue
 from weir.storage.local_directory import LocalDirectory
 
-PIECE_VALUES: Final = 4_096  # Of a file: some 5 ms.
+PIECE_VALUES: Final = 4_096  # Some 5 ms.
 PIECE_BYTES: Final = 1 << 20
 FRESH_MAX: Final = 16_384  # Values in memory before they are sealed; fewer if they are large.
-PIECE_VALUES_LARGE: Final = 64  # The least values of a file, if the budget of memory has them.
+PIECE_VALUES_LARGE: Final = 64  # The least values of a piece, if the budget of memory has them.
 
 
 class _Increment:
@@ -222,22 +222,24 @@ class RocksTables:
         mine = [table for table in tables if isinstance(table, RocksTable)]
         of_items = [table.items for table in mine if isinstance(table, CollectionTable)]
         base_id = base_id if self.is_incremental else None
-        view = View([*mine, *of_items], checkpoint_id, base_id)
+        view = View(self, [*mine, *of_items], checkpoint_id, base_id)
         self._seal(view)
 
         def release() -> None:
             view.is_released = True  # Without the lock, for which the loop might have to wait.
-            view.iterators = []
+            view.iterators = {}
 
-        indices = range(len(mine))
-        changes = None if base_id is None else [FrozenRocksChanges(self, view, i) for i in indices]
+        changes = None
+        if base_id is not None:
+            changes = [FrozenRocksChanges(self, view, table) for table in mine]
         parts = [
             FrozenItems(self, view, table, table.items)
             if isinstance(table, CollectionTable)
             else None
             for table in mine
         ]
-        return FrozenView([FrozenRocks(self, view, i) for i in indices], release, changes, parts)
+        frozen = [FrozenRocks(self, view, table) for table in mine]
+        return FrozenView(frozen, release, changes, parts)
 
     def go_on_from(
         self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
@@ -360,47 +362,72 @@ class RocksTables:
                 if view.base_id is not None:
                     view.since = self._progress.close(view.checkpoint_id, view.base_id)
                 if not view.is_released:
-                    view.iterators = [table.family.iter() for table in view.tables]
+                    view.iterators = {table: table.family.iter() for table in view.tables}
             self._sealed.popleft()
             for table, _ in increment.parts:
                 table.increments.pop(0)
 
     def _piece_max(self, table: RocksTable) -> int:
-        """The values of a table in a file."""
+        """The values of a table in a piece."""
         least = min(PIECE_VALUES_LARGE, max(1, self.budget.fresh_bytes // table.weight))
         return min(PIECE_VALUES, max(least, PIECE_BYTES // table.weight))
 
     def _pieces(self, increment: _Increment) -> Iterator[None]:
         """Write the increment, a piece with each step."""
         for table, values in increment.parts:
-            piece_max = self._piece_max(table)
-            piece: list[tuple[bytes, Any]] = []
-            for group, changed in enumerate(values):
-                prefix = self.prefix(group)
-                keyed = [(prefix + canonical(slot), value) for slot, value in changed.items()]
-                keyed.sort(key=_first)
-                start = 0
-                while start < len(keyed):
-                    end = start + piece_max - len(piece)
-                    piece += keyed[start:end]
-                    start = end
-                    if len(piece) >= piece_max:
-                        self._ingest(table, piece)
-                        piece, piece_max = [], self._piece_max(table)
-                        yield
-            if piece:
-                self._ingest(table, piece)
+            path = self._directory.path / f"{next(self._numbers)}.sst"
+            file = self.guarded(partial(_SortedFile, path, self._options))
+            for piece in self._sorted(table, values):
+                self._write(file, table, piece)
                 yield
+            self.guarded(file.finish)
+            self.guarded(partial(table.family.ingest_external_file, [str(path)], _MOVE))
 
-    def _ingest(self, table: RocksTable, piece: Sequence[tuple[bytes, Any]]) -> None:
-        path = self._directory.path / f"{next(self._numbers)}.sst"
-        bytes_written = self.guarded(lambda: _write_file(path, piece, self._options))
-        self.guarded(lambda: table.family.ingest_external_file([str(path)], _MOVE))
+    def _sorted(self, table: RocksTable, values: Values) -> Iterator[list[tuple[bytes, Any]]]:
+        """The keys and values of a table in the order of keys, in pieces."""
+        piece_max = self._piece_max(table)
+        piece: list[tuple[bytes, Any]] = []
+        for group, changed in enumerate(values):
+            prefix = self.prefix(group)
+            keyed = [(prefix + canonical(slot), value) for slot, value in changed.items()]
+            keyed.sort(key=_first)
+            start = 0
+            while start < len(keyed):
+                end = start + piece_max - len(piece)
+                piece += keyed[start:end]
+                start = end
+                if len(piece) >= piece_max:
+                    yield piece
+                    piece, piece_max = [], self._piece_max(table)
+        if piece:
+            yield piece
+
+    def _write(
+        self, file: "_SortedFile", table: RocksTable, piece: Sequence[tuple[bytes, Any]]
+    ) -> None:
+        keys = [key for key, _ in piece]
+        values = [
+            REMOVED if value is None else pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            for _, value in piece
+        ]
+        self.guarded(partial(file.write, keys, values))
         if table.is_noted and (changed := self._progress.now) is not None:
-            self.guarded(lambda: changed.append(table.number, [key for key, _ in piece]))
+            self.guarded(partial(changed.append, table.number, keys, values))
             self._progress.limit()
-        if bytes_written:
-            table.weight = max(self.weight_min, bytes_written // len(piece))
+        if size := sum(map(len, values)):
+            table.weight = max(self.weight_min, size // len(piece))
+
+    def changed(
+        self, intervals: Sequence[ChangedKeys], table: RocksTable
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The keys of a table that changed in some intervals, with their values as noted.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        changes = merged(intervals, table.number)
+        while (change := self.guarded(lambda: next(changes, None))) is not None:
+            yield change
 
     def guarded(self, call: Callable[[], Any]) -> Any:
         """The result of a call that works with the local disk.
@@ -418,20 +445,24 @@ class RocksTables:
             ) from error
 
 
-def _write_file(path: Path, piece: Sequence[tuple[bytes, Any]], options: Any) -> int:
-    """Write a sorted file; the number of its values' bytes."""
-    writer = rocksdict.SstFileWriter(options)
-    writer.open(str(path))
-    size = 0
-    for key, value in piece:
-        if value is None:
-            del writer[key]
-        else:
-            data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-            size += len(data)
-            writer[key] = data
-    writer.finish()
-    return size
+class _SortedFile:
+    """A sorted file on the local disk; it goes with its database if it is never finished."""
+
+    def __init__(self, path: Path, options: Any) -> None:
+        self._writer = rocksdict.SstFileWriter(options)
+        self._writer.open(str(path))
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Append keys and their values, or ``REMOVED``."""
+        for key, value in zip(keys, values, strict=True):
+            if value:
+                self._writer[key] = value
+            else:
+                del self._writer[key]
+
+    def finish(self) -> None:
+        """The file is whole."""
+        self._writer.finish()
 
 
 _MOVE: Final = move_options()

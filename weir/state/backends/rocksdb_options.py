@@ -19,7 +19,7 @@ def open_files_max(limit: int) -> int:
     """The files that a database keeps open, of a process that may have ``limit`` open.
 
     A read of a file that is not open takes some 0.1 ms. Keys that come in their order are never
-    merged, so a database of them has a file for each 4,096.
+    merged, so a database of them has a file for each increment.
     """
     if limit == resource.RLIM_INFINITY:
         return OPEN_FILES_MAX

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.base import Part
-from weir.state.backends.changed_keys import ChangedKeys, merged
+from weir.state.backends.changed_keys import LOOKED_UP, ChangedKeys
 from weir.state.backends.rocksdb_items import key_of_item, slot_and_item, value_of_item
 from weir.state.backends.rocksdb_table import Mark
 from weir.state.codec import slot_of
@@ -24,6 +24,7 @@ class View:
 
     def __init__(
         self,
+        store: "RocksTables",
         tables: "Sequence[RocksTable]",
         checkpoint_id: CheckpointId,
         base_id: CheckpointId | None,
@@ -31,18 +32,41 @@ class View:
         self.tables = tables
         self.checkpoint_id = checkpoint_id
         self.base_id = base_id
-        self.iterators: list[Any] = []
+        self.iterators: dict[RocksTable, Any] = {}
         self.since: Since[ChangedKeys] | None = None
         self.is_released = False
+        self._store = store
+
+    def iterator(self, table: "RocksTable") -> Any:
+        """An iterator over a table as it was at the barrier, whose increment is written first.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        if not self.iterators:
+            self._store.write_up_to(self)
+        return self.iterators[table]
+
+    @property
+    def changed(self) -> Since[ChangedKeys]:
+        """The keys that changed since the checkpoint that the barrier's builds on.
+
+        Raises:
+            StorageError: The local disk failed.
+        """
+        if not self.iterators:
+            self._store.write_up_to(self)
+        assert self.since is not None
+        return self.since
 
 
 class FrozenRocks:
     """The values of one state as they were at a barrier."""
 
-    def __init__(self, store: "RocksTables", view: View, index: int) -> None:
+    def __init__(self, store: "RocksTables", view: View, table: "RocksTable") -> None:
         self._store = store
         self._view = view
-        self._index = index
+        self._table = table
 
     @property
     def groups(self) -> range:
@@ -52,7 +76,7 @@ class FrozenRocks:
     @property
     def is_empty(self) -> bool:
         """Whether there is no value at all."""
-        iterator = self._iterator()
+        iterator = self._view.iterator(self._table)
         iterator.seek_to_first()
         return not iterator.valid()
 
@@ -62,7 +86,7 @@ class FrozenRocks:
         """Slots and values of a group, at most ``size`` at a time."""
         slots: list[Any] = []
         values: list[Any] = []
-        for key, data in self._store.read(self._iterator(), group):
+        for key, data in self._store.read(self._view.iterator(self._table), group):
             value = pickle.loads(data)
             if value is Mark.DIVIDED:
                 continue
@@ -77,44 +101,38 @@ class FrozenRocks:
     def end(self) -> None:
         """There is nothing to drop before the view is released."""
 
-    def _iterator(self) -> Any:
-        if not self._view.iterators:
-            self._store.write_up_to(self._view)
-        return self._view.iterators[self._index]
-
 
 class FrozenRocksChanges:
     """The values of one state that changed since the checkpoint that a barrier's builds on."""
 
-    def __init__(self, store: "RocksTables", view: View, index: int) -> None:
+    def __init__(self, store: "RocksTables", view: View, table: "RocksTable") -> None:
         self._store = store
         self._view = view
-        self._index = index
-        self._table = view.tables[index]
+        self._table = table
 
     @property
     def base(self) -> Sequence[StateHandle]:
         """The shared files of that checkpoint; empty: the state is to be written whole."""
-        return self._since.files.get(self._table.number, ())
+        return self._view.changed.files.get(self._table.number, ())
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changed."""
-        return next(self._keys(), None) is None
+        return next(self._changed(), None) is None
 
     def pieces(
         self, without: KeyGroupRange | None, size: Callable[[], int]
     ) -> Iterator[tuple[list[int], list[Any], list[Any]]]:
         """Key groups, slots and values, at most ``size`` at a time; None: the value was removed."""
-        iterator = self._view.iterators[self._index]
+        iterator = self._view.iterator(self._table)
         groups: list[int] = []
         slots: list[Any] = []
         values: list[Any] = []
-        for key in self._keys():
+        for key, data in self._changed():
             group = int.from_bytes(key[:GROUP_BYTES], "big")
             if without is not None and group in without:
                 continue
-            value = value_at(iterator, key)
+            value = changed_value(iterator, key, data)
             groups.append(group)
             slots.append(slot_of(key[GROUP_BYTES:]))
             values.append(None if value is Mark.DIVIDED else value)  # Its items follow.
@@ -128,19 +146,10 @@ class FrozenRocksChanges:
 
     def stored(self, handles: Sequence[StateHandle]) -> None:
         """The shared files of this checkpoint, for later ones to build on."""
-        self._since.store(self._table.number, handles)
+        self._view.changed.store(self._table.number, handles)
 
-    def _keys(self) -> Iterator[bytes]:
-        keys = merged(self._since.intervals, self._table.number)
-        while (key := self._store.guarded(lambda: next(keys, None))) is not None:
-            yield key
-
-    @property
-    def _since(self) -> Since[ChangedKeys]:
-        if not self._view.iterators:
-            self._store.write_up_to(self._view)
-        assert self._view.since is not None
-        return self._view.since
+    def _changed(self) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.changed(self._view.changed.intervals, self._table)
 
 
 class FrozenItems:
@@ -158,13 +167,13 @@ class FrozenItems:
     @property
     def is_empty(self) -> bool:
         """Whether no list or map is divided, but perhaps empty ones."""
-        iterator = self._iterator(self._items)
+        iterator = self._view.iterator(self._items)
         iterator.seek_to_first()
         return not iterator.valid()
 
     def parts(self, groups: range, size: Callable[[], int]) -> Iterator[list[Part]]:
         """All items of some groups, given by their indices."""
-        iterator = self._iterator(self._items)
+        iterator = self._view.iterator(self._items)
         rows = (
             (self._store.prefix(group), row, pickle.loads(data))
             for group in groups
@@ -180,12 +189,9 @@ class FrozenItems:
 
     def _changed(self, without: KeyGroupRange | None) -> Iterator[tuple[bytes, bytes, Any]]:
         """Key groups, items' keys and values of lists and maps that are divided; None: removed."""
-        wholes, iterator = self._iterator(self._table), self._iterator(self._items)
-        since = self._view.since
-        assert since is not None
-        keys = merged(since.intervals, self._items.number)
+        wholes, iterator = self._view.iterator(self._table), self._view.iterator(self._items)
         last, is_divided = b"", False
-        while (key := self._store.guarded(lambda: next(keys, None))) is not None:
+        for key, data in self._store.changed(self._view.changed.intervals, self._items):
             group, row = key[:GROUP_BYTES], key[GROUP_BYTES:]
             if without is not None and int.from_bytes(group, "big") in without:
                 continue
@@ -193,7 +199,7 @@ class FrozenItems:
             if slot != last:
                 last, is_divided = slot, value_at(wholes, slot) is Mark.DIVIDED
             if is_divided:
-                yield group, row, value_at(iterator, key)
+                yield group, row, changed_value(iterator, key, data)
         self._store.check(wholes)
         self._store.check(iterator)
 
@@ -223,10 +229,12 @@ class FrozenItems:
         if parts:
             yield parts
 
-    def _iterator(self, table: "RocksTable") -> Any:
-        if not self._view.iterators:
-            self._store.write_up_to(self._view)
-        return self._view.iterators[self._view.tables.index(table)]
+
+def changed_value(iterator: Any, key: bytes, data: bytes) -> Any:
+    """The value that a note of a change has, or an iterator at its key; None: it was removed."""
+    if data == LOOKED_UP:
+        return value_at(iterator, key)
+    return pickle.loads(data) if data else None
 
 
 def value_at(iterator: Any, key: bytes) -> Any:

@@ -95,15 +95,15 @@ def test_small_values_of_one_state_do_not_hide_the_large_ones_of_another(
     assert blobs.tables[0].get(0) == b"y" * 1_000_000
 
 
-def test_a_file_of_large_values_is_within_the_share(
+def test_a_piece_of_large_values_is_within_the_share(
     tables: RocksTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = []
-    write = rocksdb._write_file
+    write = rocksdb._SortedFile.write
     monkeypatch.setattr(
-        rocksdb,
-        "_write_file",
-        lambda path, piece, options: pieces.append(len(piece)) or write(path, piece, options),
+        rocksdb._SortedFile,
+        "write",
+        lambda file, keys, values: pieces.append(len(keys)) or write(file, keys, values),
     )
     filled(tables, "blobs", b"x" * 4_000_000, 10)
     tables.tidy()

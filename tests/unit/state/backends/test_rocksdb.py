@@ -317,13 +317,39 @@ def test_a_disk_that_fails_says_so_and_what_to_do(
     store.keyed.set_current_key(1)
     state.update(5)
     view = store.freeze(CheckpointId(1))
-    write = rocksdb._write_file
-    monkeypatch.setattr(rocksdb, "_write_file", lambda path, *_: write(path / "no" / "such", *_))
+    made = rocksdb._SortedFile
+    monkeypatch.setattr(rocksdb, "_SortedFile", lambda path, *_: made(path / "no" / "such", *_))
     with pytest.raises(StorageError, match=r"local disk, in .*see to its space.*localdir"):
         written(view)
     assert state.value() == 5
     monkeypatch.undo()
     assert contents(written(store.freeze(CheckpointId(2))))[1] == {"value": 5}
+    store.close()
+
+
+def test_an_increment_whose_file_fails_at_its_end_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(rocks(tmp_path))
+    state = states_of(store)["value"]
+    monkeypatch.setattr(rocksdb, "PIECE_VALUES", 2)
+    for n, key in enumerate(KEYS):
+        store.keyed.set_current_key(key)
+        state.update(n)
+    view = store.freeze(CheckpointId(1))
+    finish, failed = rocksdb._SortedFile.finish, []
+
+    def fails_once(file: rocksdb._SortedFile) -> None:
+        if not failed:
+            failed.append(file)
+            raise OSError("no space left")
+        finish(file)
+
+    monkeypatch.setattr(rocksdb._SortedFile, "finish", fails_once)
+    with pytest.raises(StorageError, match="no space left"):
+        written(view)
+    expected = {key: {"value": n} for n, key in enumerate(KEYS)}
+    assert contents(written(store.freeze(CheckpointId(2)))) == expected
     store.close()
 
 
