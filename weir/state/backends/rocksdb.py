@@ -31,7 +31,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +65,7 @@ from weir.storage.local_directory import LocalDirectory
 PIECE_VALUES: Final = 4_096  # Some 5 ms.
 PIECE_BYTES: Final = 1 << 20
 FRESH_MAX: Final = 16_384  # Values in memory before they are sealed; fewer if they are large.
+CHANGES_AT_ONCE: Final = 256  # Of notes that are read.
 PIECE_VALUES_LARGE: Final = 64  # The least values of a piece, if the budget of memory has them.
 
 
@@ -426,8 +427,8 @@ class RocksTables:
             StorageError: The local disk failed.
         """
         changes = merged(intervals, table.number)
-        while (change := self.guarded(lambda: next(changes, None))) is not None:
-            yield change
+        while some := self.guarded(lambda: list(islice(changes, CHANGES_AT_ONCE))):
+            yield from some
 
     def guarded(self, call: Callable[[], Any]) -> Any:
         """The result of a call that works with the local disk.
