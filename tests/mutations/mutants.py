@@ -211,6 +211,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ("            if is_divided:", "            if True:"),
         ("values.append(None if value is Mark.DIVIDED else value)", "values.append(value)"),
         ("                part.removed.append(key_of_item(item))", "                pass"),
+        ("    if data == LOOKED_UP:", "    if False:"),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_changed_keys.py tests/unit/state/backends/test_increments.py",
+        "weir/state/backends/changed_keys.py",
+        ("interval.read(start, end, -number)", "interval.read(start, end, number)"),
     ),
     *_planted(
         "tests/unit/state/backends/test_rocksdb_timers.py",

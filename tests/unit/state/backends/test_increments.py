@@ -32,6 +32,7 @@ from weir.protocol.restore import (
     plan_restore,
 )
 from weir.state import chains, progress
+from weir.state.backends import changed_keys
 from weir.state.backends.choice import open_tables
 from weir.state.chains import CHANGES_FILES_LONG, SLICES
 from weir.state.columnar import ColumnarTable
@@ -175,11 +176,13 @@ class IncrementsMachine(RuleBasedStateMachine):
         of=st.integers(1, 3),
         inline_max=st.sampled_from([0, 0, 1_100]),
         rewrites=st.sampled_from([1, 4]),
+        noted=st.sampled_from([5, changed_keys.VALUE_BYTES_MAX]),
     )
-    def begin(self, of: int, inline_max: int, rewrites: int) -> None:
+    def begin(self, of: int, inline_max: int, rewrites: int, noted: int) -> None:
         self.small = small()
         self.small.__enter__()
         self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(changed_keys, "VALUE_BYTES_MAX", noted)  # Of an integer, and above.
         self.patch.setattr(chains, "CHANGES_MAX", 1_000)  # Or little state is written whole.
         self.patch.setattr(chains, "CHANGES_LONG", 1_000)
         self.patch.setattr(chains, "CHANGES_FILES_LONG", rewrites)
@@ -479,6 +482,21 @@ def test_an_increment_is_small_and_its_chain_stays_short() -> None:
     assert line.shown() == values
     line.checkpoint()
     assert line.new_bytes(line.checkpoint()) == 0, "nothing has changed"
+    line.close()
+
+
+def test_a_value_that_is_too_large_for_the_notes_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changed_keys, "VALUE_BYTES_MAX", 5)
+    line, values = Line(), {key: key for key in range(20_000)}
+    line.put(values)
+    line.checkpoint()
+    changed: dict[int, int | None] = {1: 2, 2: 1 << 40, 3: None}
+    line.put(changed)
+    assert any(handle.mode == CHANGES for handle in line.checkpoint())
+    del values[3]
+    assert line.restored() == values | {1: 2, 2: 1 << 40}
     line.close()
 
 
