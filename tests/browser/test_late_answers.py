@@ -103,6 +103,11 @@ def test_what_is_pressed_is_not_replaced_before_it_is_released(window: Window) -
 
     def press(page: Page) -> None:
         page.hover("#alignment a:has-text('Time blocked')")
+        # Not while an update is under way, after which the page would ask no more.
+        page.wait_for_event(
+            "response", lambda response: response.url.endswith("/checkpoints/1/data")
+        )
+        page.wait_for_timeout(500)
         page.on("response", lambda response: answered.append(response.url))
         page.mouse.down()
 
