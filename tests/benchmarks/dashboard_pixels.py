@@ -41,8 +41,8 @@ PROBE = """() => {
   window.seen = [];
   let last = null;
   const read = () => {
-    const text = /([\\d,]+) of [\\d,]+ subtasks? acknowledged/.exec(document.body.textContent);
-    const count = text === null ? null : Number(text[1].replaceAll(",", ""));
+    const match = /([\\d,]+) of [\\d,]+ subtasks? acknowledged/.exec(document.body.textContent);
+    const count = match === null ? null : Number(match[1].replaceAll(",", ""));
     if (count === last) return;
     last = count;
     requestAnimationFrame(() => {

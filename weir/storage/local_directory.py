@@ -97,9 +97,11 @@ class LocalDirectory:
             os.close(self._lock)
 
     def close(self) -> None:
-        """Delete the directory, and those that are abandoned by now."""
-        if self._delete.alive:
-            self._delete()
+        """Delete the directory; where it has an owner, those that are abandoned by now as well."""
+        if not self._delete.alive:
+            return
+        self._delete()
+        if self._owner is not None:
             _delete_abandoned(self.path.parent, self._purpose)
 
 

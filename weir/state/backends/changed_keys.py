@@ -59,9 +59,9 @@ class ChangedKeys:
         runs.append((start, self.size))
         self._last = table, keys[-1]
 
-    def runs(self, table: int) -> Iterator[tuple[int, int]]:
+    def runs(self, table: int) -> Sequence[tuple[int, int]]:
         """The places of a table's sorted runs, those that were appended first before others."""
-        yield from tuple(self._runs.get(table, ()))
+        return tuple(self._runs.get(table, ()))
 
     def read(self, at: int, end: int, number: int) -> Iterator[tuple[bytes, int, bytes]]:
         """Key, ``number`` and value of each change in a run."""

@@ -50,6 +50,6 @@ def test_pieces_that_follow_one_another_are_one_run_of_many_blocks(tmp_path: Pat
     for first in range(0, len(keys), 1_000):
         piece = keys[first : first + 1_000]
         noted.append(7, piece, [b"value of " + key for key in piece])
-    assert len(list(noted.runs(7))) == 1
+    assert len(noted.runs(7)) == 1
     assert list(merged([noted], 7)) == [(key, b"value of " + key) for key in keys]
     assert list(merged([noted], 8)) == []
