@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.seeds import share
 
@@ -34,6 +34,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What one example takes depends on the machine's other work.
 settings.register_profile("weir", deadline=None, max_examples=share(100, block=20))
+# For planted bugs: that a test fails is enough, and a small example of it may take minutes.
+settings.register_profile(
+    "unshrunk", settings.get_profile("weir"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile("weir")
 
 

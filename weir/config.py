@@ -179,7 +179,8 @@ class StateConfig:
 
     backend: StateBackendKind = StateBackendKind.HASHMAP
     directory: str | None = None  # Of rocksdb, on each slot's machine; None: for temporary files.
-    incremental: bool = True  # Checkpoints of rocksdb hold what changed, and share the rest.
+    # Whether checkpoints hold what changed, and share the rest; None: those of rocksdb do.
+    incremental: bool | None = None
     # Each slot keeps a copy of the state files that it writes on its machine, for restarts there.
     local_copies: bool = False
     local_copies_directory: str | None = None  # None: the directory for temporary files.
@@ -194,6 +195,13 @@ class StateConfig:
             ) from error
         if self.local_copies_bytes_max < 1:
             raise ConfigError("local copies of state need room: at least one byte for each slot")
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether checkpoints hold what changed, and share the rest."""
+        if self.incremental is None:
+            return self.backend is StateBackendKind.ROCKSDB
+        return self.incremental
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

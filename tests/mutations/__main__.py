@@ -62,9 +62,10 @@ def attempt(mutant: Mutant, tree: Path) -> Outcome:
 def ask(tests: Sequence[str], tree: Path) -> str:
     """The first of these tests that fails in a copy of the tree; empty: all pass."""
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not whole", "--timeout=300")
+    profile = "--hypothesis-profile=unshrunk"
     environment = os.environ | {"PYTHONPATH": str(tree), "WEIR_TEST_SEEDS": SEEDS}
     for test in tests:
-        command = (sys.executable, "-m", "pytest", *options, test)
+        command = (sys.executable, "-m", "pytest", *options, profile, test)
         try:
             done = subprocess.run(
                 command,

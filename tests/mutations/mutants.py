@@ -232,6 +232,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ("self.tables[group].pop(key, None)", "pass"),
     ),
     *_planted(
+        "tests/unit/state/backends/test_increments.py",
+        "weir/state/shared.py",
+        ("            self.noted[group][key] = None", "            pass"),
+        ("before = (log.get(key, value) for", "before = (value for"),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_increments.py",
+        "weir/state/backends/heap.py",
+        ("            self.noted[group][slot] = None", "            pass"),
+        ("changed |= noted.get(index, {})", "changed = noted.get(index, {})"),
+        ("        if self._slices >= _LOOK_SLICES:", "        if False:"),
+    ),
+    *_planted(
         "tests/unit/state tests/unit/graph/test_key_groups.py tests/unit/operators/test_keyed.py",
         "weir/state/codec.py",
         ("% np.uint32(max_parallelism)).astype", "% np.uint32(max_parallelism + 1)).astype"),

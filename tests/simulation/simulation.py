@@ -1268,11 +1268,11 @@ def _random_config(rng: random.Random) -> JobConfig:
 
 
 def _may_share(config: JobConfig, rng: random.Random) -> JobConfig:
-    """The same with keyed state in RocksDB, whose checkpoints share files, in some of the runs."""
+    """The same with checkpoints that share files, of either backend, in some of the runs."""
     if rng.random() >= SHARING:
         return config
     checkpoints = replace(config.checkpoints, inline_max_bytes=1)
-    state = StateConfig(backend=StateBackendKind.ROCKSDB)
+    state = StateConfig(backend=rng.choice(list(StateBackendKind)), incremental=True)
     return replace(config, checkpoints=checkpoints, state=state)
 
 

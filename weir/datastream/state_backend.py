@@ -22,11 +22,10 @@ class StateBackend(MissingNames):
         return self._settings
 
     def applied_to(self, state: StateConfig) -> StateConfig:
-        """The settings of a job with this backend; local copies are kept with any."""
+        """The settings of a job with this backend; all else about state stays as it is."""
         own = self._settings
-        return replace(
-            state, backend=own.backend, directory=own.directory, incremental=own.incremental
-        )
+        incremental = state.incremental if own.incremental is None else own.incremental
+        return replace(state, backend=own.backend, directory=own.directory, incremental=incremental)
 
     @staticmethod
     def configured(settings: StateConfig) -> "StateBackend":
@@ -50,21 +49,21 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     """RocksDB on the local disk of the slot: state larger than memory.
 
     Args:
-        enable_incremental_checkpointing: Whether a checkpoint writes only what changed; None: it
-            does.
+        enable_incremental_checkpointing: Whether a checkpoint writes only what changed; None: as
+            execution.checkpointing.incremental has it, and without that it does.
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
         super().__init__(
             StateConfig(
                 backend=StateBackendKind.ROCKSDB,
-                incremental=enable_incremental_checkpointing is not False,
+                incremental=enable_incremental_checkpointing,
             )
         )
 
     def is_incremental_checkpoints_enabled(self) -> bool:
         """Whether a checkpoint writes only what changed."""
-        return self._settings.incremental
+        return self._settings.is_incremental
 
     def set_db_storage_paths(self, *paths: str) -> None:
         """Set the directory for the databases, on each machine with slots.

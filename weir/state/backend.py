@@ -146,7 +146,7 @@ class KeyedStateBackend:
         self.sweeps: list[Sweep] = []  # Of the declared states that expire.
         self._allow_pickled_state = allow_pickled_state
         self._judge = judge or Guard()
-        self.tables: StateTables = tables or HeapTables(len(key_groups))
+        self.tables: StateTables = tables or HeapTables(key_groups)
         # One per state; several for a state restored in several types, until it is declared.
         self._tables: dict[str, list[StateTable]] = {}
         self._states: dict[str, tuple[StateDescriptor, Any]] = {}

@@ -23,7 +23,7 @@ class KeyedTimers:
         """
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
-        backend = tables or HeapTables(len(key_groups))
+        backend = tables or HeapTables(key_groups)
         self.queues: Mapping[str, TimerQueue] = {
             domain: backend.timer_queue(domain, key_groups, max_parallelism) for domain in _DOMAINS
         }

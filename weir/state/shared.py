@@ -14,6 +14,9 @@ interpreter lock (keys are ints, strs, bytes or tuples of these, whose compariso
 code). A change that the copy saw is therefore always in the log; one that it did not see may be in
 the log as well, and putting back an unchanged value has no effect.
 
+Where checkpoints are incremental, the keys that change between two barriers are noted as well
+(``note_changes``), without their values: a checkpoint takes those from its view.
+
 An operator that may have to undo a record keeps one more log, the *changes* since it last began one
 (``record_changes``). It is the last of the views, so that ``StateTable.own`` copies a mutable value
 once per record, and the value that is put back is the untouched one.
@@ -23,24 +26,28 @@ copies them before the first use (``StateTable.own``), and the log, kept to the 
 ones it has already copied.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K")
 
 _ABSENT: Final = object()  # In a log: the key was not there.
+_NOTE_BYTES: Final = 100  # Of a key in a dictionary.
 
 
 class SharedTables(Generic[K]):
     """One dictionary per key group. ``tables`` may be read freely; changes go through methods."""
 
-    __slots__ = ("_changes", "_values_mutable", "tables", "views")
+    __slots__ = ("_changes", "_logs", "_values_mutable", "noted", "tables", "views")
 
     def __init__(self, groups: int, *, values_mutable: bool = False) -> None:
         self.tables: tuple[dict[K, Any], ...] = tuple([{} for _ in range(groups)])
-        # Not released, oldest first; the log of changes last.
-        self.views: tuple[FrozenTables[K] | ChangeLog[K], ...] = ()
+        # Views that are not released, oldest first; the log of changes last.
+        self._logs: tuple[FrozenTables[K] | ChangeLog[K], ...] = ()
+        self.noted: NotedKeys[K] | None = None  # None: changed keys are not noted.
+        # Not empty: a change has to be logged or noted.
+        self.views: tuple[FrozenTables[K] | ChangeLog[K] | NotedKeys[K], ...] = ()
         self._changes: ChangeLog[K] | None = None
         self._values_mutable = values_mutable
 
@@ -57,9 +64,13 @@ class SharedTables(Generic[K]):
         self.tables[group].pop(key, None)
 
     def log(self, group: int, key: K) -> None:
-        """Log the value of a key that is about to change, for all views."""
+        """Log the value of a key that is about to change, for all views, and note the key."""
+        if self.noted is not None:
+            self.noted[group][key] = None
+            if not self._logs:
+                return
         before = self.tables[group].get(key, _ABSENT)
-        for view in self.views:
+        for view in self._logs:
             log = view.logs[group]
             if log is not None:
                 log.setdefault(key, before)
@@ -70,21 +81,27 @@ class SharedTables(Generic[K]):
         Units: O(key groups), independent of the number of keys.
         """
         view = FrozenTables(self.tables, keep_logs=self._values_mutable)
-        self.views = (*self.views, view)
+        logs = (*self._logs, view)
         if (changes := self._changes) is not None:
             changes.clear()  # The view shares what was copied before.
-            self.views = (*(other for other in self.views if other is not changes), changes)
+            logs = (*(other for other in logs if other is not changes), changes)
+        self._set(logs)
         return view
 
     def release(self, view: "FrozenTables[K]") -> None:
         """Stop logging for this view."""
-        self.views = tuple(other for other in self.views if other is not view)
+        self._set(tuple(other for other in self._logs if other is not view))
+
+    def note_changes(self, noted: "NotedKeys[K] | None") -> None:
+        """Note all keys that change from now on; None: none of them."""
+        self.noted = noted
+        self._set(self._logs)
 
     def record_changes(self) -> "ChangeLog[K]":
         """Log all changes from now on, so that ``undo`` can put values back."""
         if self._changes is None:
             self._changes = ChangeLog()
-            self.views = (*self.views, self._changes)
+            self._set((*self._logs, self._changes))
         return self._changes
 
     def undo(self) -> None:
@@ -100,8 +117,25 @@ class SharedTables(Generic[K]):
                     self.put(group, key, before)
         changes.clear()
 
+    def _set(self, logs: "tuple[FrozenTables[K] | ChangeLog[K], ...]") -> None:
+        self._logs = logs
+        self.views = logs if self.noted is None else (*logs, self.noted)
+
     def __len__(self) -> int:
         return sum(map(len, self.tables))
+
+
+class NotedKeys(dict[int, dict[K, None]]):
+    """The keys that changed in one interval between two barriers, by group, the first one first."""
+
+    def __missing__(self, group: int) -> dict[K, None]:
+        noted = self[group] = {}
+        return noted
+
+    @property
+    def size(self) -> int:
+        """The bytes that the notes take, about: the keys are those of the tables."""
+        return _NOTE_BYTES * sum(map(len, self.values()))
 
 
 class _LogsByGroup(dict[int, dict[K, Any]]):
@@ -161,6 +195,14 @@ class FrozenTables(Generic[K]):
         left, left_values = iter(copied), iter(copied.values())
         while piece := list(islice(left, size)):
             yield piece, list(islice(left_values, size))
+
+    def values_of(self, group: int, keys: Iterable[K]) -> list[Any]:
+        """The values of some keys of one group; None: there is none."""
+        table, log = self._tables[group], self.logs[group]
+        assert log is not None, "a group is read again after its last look"
+        read = [(key, table.get(key)) for key in keys]  # First: the log has what changed before.
+        before = (log.get(key, value) for key, value in read)
+        return [None if value is _ABSENT else value for value in before]
 
     def end(self) -> None:
         """Drop the logs: no group is read again."""

@@ -120,6 +120,7 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
         case FrozenKeyedState():
             for state in frozen.states:
                 handles += _write_state(frozen, state, writer)
+                state.tables.end()
         case FrozenColumns():
             handles += _write_table(frozen, writer)
         case FrozenTimers():
@@ -133,7 +134,8 @@ def _write_state(
 ) -> Sequence[StateHandle]:
     """Store one state: whole, or its changes, perhaps with a slice (``weir.state.chains``)."""
     name, groups = file_name(state.name, state.part), frozen.key_groups
-    whole = partial(_state, frozen, state, groups)
+    values = partial(_state, frozen, state)
+    whole = partial(values, groups, True)
     changes = state.changes if writer.shares else None
     if changes is None:
         return () if state.tables.is_empty else _written(name, whole, groups, writer)
@@ -141,14 +143,14 @@ def _write_state(
     if state.tables.is_empty:
         files: Sequence[StateHandle] = ()
     elif not changes.base or chain.is_too_long:
-        if not _is_large(whole, writer.inline_max or 0):
+        if not _is_large(partial(values, groups, False), writer.inline_max or 0):
             changes.stored(())
             return _written(name, whole, groups, writer)
         # In slices, each of which the one that takes its place makes void.
         files = [
             file
             for part in slices(groups, chain.whole_size)
-            for file in _written(name, partial(_state, frozen, state, part), part, writer, WHOLE)
+            for file in _written(name, partial(values, part, False), part, writer, WHOLE)
         ]
     elif changes.is_empty and not (
         state.parts is not None and any(state.parts.changes(None, lambda: 1))
@@ -159,8 +161,7 @@ def _write_state(
         rest = partial(_changes, frozen, state, changes, rewritten)
         added = _written(name, rest, groups, writer, CHANGES)
         if rewritten is not None:
-            begun = partial(_state, frozen, state, rewritten)
-            added += _written(name, begun, rewritten, writer, WHOLE)
+            added += _written(name, partial(values, rewritten, False), rewritten, writer, WHOLE)
         files = Chain([*chain.files, *added], groups).files
     changes.stored(files)
     return files
@@ -268,9 +269,13 @@ def restore(
 
 
 def _state(
-    frozen: FrozenKeyedState, state: FrozenState, key_groups: KeyGroupRange, canonical: bool
+    frozen: FrozenKeyedState,
+    state: FrozenState,
+    key_groups: KeyGroupRange,
+    is_last: bool,
+    canonical: bool,
 ) -> Content:
-    """The values of some key groups."""
+    """The values of some key groups; ``is_last``: the state is read no more after them."""
     first = frozen.key_groups.first
     read = range(key_groups.first - first, key_groups.last - first + 1)
     key_kind = None
@@ -280,8 +285,7 @@ def _state(
 
     def batches() -> Iterator[pa.RecordBatch]:
         sized, size = state.kind in ("list", "map"), PieceSize()
-        # A slice is read again for its canonical keys, and so is the whole.
-        last = key_kind is None and len(read) == len(state.tables.groups)
+        last = is_last and key_kind is None
         for rows in rows_of(state.tables, first, size, groups=read, sized=sized, last=last):
             if state.limit_ms is not None:
                 rows = live_rows(state.kind, state.limit_ms, rows)
@@ -293,7 +297,6 @@ def _state(
         if state.parts is not None:
             parts = state.parts.parts(read, lambda: size.objects)
             yield from _in_parts(state, parts, key_kind, schema, size)
-        state.tables.end()
 
     return Content(schema, batches())
 

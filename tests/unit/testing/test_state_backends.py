@@ -1,5 +1,6 @@
 """The state backend of a job: chosen by the pipeline, and nothing else differs."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
+    StateBackend,
 )
 from weir.errors import ConfigError
-from weir.ids import JobId
+from weir.ids import JobId, KeyGroupRange
 from weir.jobmaster.job_master import JobMaster
 from weir.local.cluster import run_in_process
 from weir.operators.sinks import CollectSink
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
+from weir.state.backends.choice import open_tables
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST
 from weir.storage.local import LocalStore
@@ -35,11 +38,19 @@ def in_rocksdb(env: StreamExecutionEnvironment, directory: Path) -> None:
     totals(env)
 
 
-def test_a_killed_run_in_rocksdb_gives_what_one_in_memory_does(tmp_path: Path) -> None:
+def with_increments_in_memory(env: StreamExecutionEnvironment, directory: Path) -> None:
+    env.configure({"execution.checkpointing.incremental": True})
+    totals(env)
+
+
+@pytest.mark.parametrize("pipeline", [in_rocksdb, with_increments_in_memory])
+def test_a_killed_run_gives_what_one_in_memory_does(
+    pipeline: Callable[[StreamExecutionEnvironment, Path], None], tmp_path: Path
+) -> None:
     readings = [Timed(reading("abc"[n % 3], n), n) for n in range(25)]
     in_memory = run(totals, readings, parallelism=2)
     killed = run(
-        partial(in_rocksdb, directory=tmp_path), readings, parallelism=2, kill=KillPoint.WRITE
+        partial(pipeline, directory=tmp_path), readings, parallelism=2, kill=KillPoint.WRITE
     )
     assert killed.restarts == 1
     for sink, expected in in_memory.outputs.items():
@@ -131,8 +142,26 @@ def test_the_backend_is_set_by_its_class_or_by_its_key() -> None:
         assert not env.get_state_backend().is_incremental_checkpoints_enabled()
         env.configure({key: True})
     assert not EmbeddedRocksDBStateBackend(False).settings.incremental
+    assert EmbeddedRocksDBStateBackend().is_incremental_checkpoints_enabled()
     env.configure({"state.backend": "filesystem"})
     assert isinstance(env.get_state_backend(), HashMapStateBackend)
+
+
+@pytest.mark.parametrize("backend", [HashMapStateBackend, EmbeddedRocksDBStateBackend])
+def test_increments_are_a_setting_that_a_backend_without_a_choice_keeps(
+    backend: type[StateBackend],
+) -> None:
+    env, groups = StreamExecutionEnvironment.get_execution_environment(), KeyGroupRange(0, 3)
+    env.set_state_backend(backend())
+    default = open_tables(env._job.state, groups)
+    assert default.is_incremental is (backend is EmbeddedRocksDBStateBackend)
+    for chosen in (True, False):
+        env.configure({"execution.checkpointing.incremental": chosen})
+        env.set_state_backend(backend())
+        tables = open_tables(env._job.state, groups)
+        assert tables.is_incremental is chosen
+        tables.close()
+    default.close()
 
 
 def test_local_copies_are_set_by_their_keys_and_kept_with_any_backend() -> None:

@@ -37,9 +37,9 @@ def open_tables(
         ConfigError: The backend is not installed, or its directory cannot be used.
     """
     if checked(config).backend is StateBackendKind.HASHMAP:
-        return HeapTables(len(key_groups))
+        return HeapTables(key_groups, is_incremental=config.is_incremental)
     from weir.state.backends.rocksdb import RocksTables
 
     return RocksTables(
-        key_groups, config.directory, is_incremental=config.incremental, budget=budget
+        key_groups, config.directory, is_incremental=config.is_incremental, budget=budget
     )

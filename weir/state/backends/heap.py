@@ -4,10 +4,15 @@ A mutable value is copied the first time it is returned or changed after a freez
 freeze, while the frozen view lives (``shared``). An object that user code kept from before the
 barrier is not protected: a function must read its state anew for each record, as functions do
 anyway.
+
+Where checkpoints are incremental, each table notes the keys whose values are put, removed or
+handed out to be changed, by the interval between two barriers (``weir.state.progress``). A
+checkpoint writes these keys with their values of the barrier.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
 
 from weir.common.typeinfo import TypeInformation
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
@@ -16,14 +21,18 @@ from weir.state.backends.base import FrozenView, Held, StateTable
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
-from weir.state.shared import SharedTables
+from weir.state.progress import Progress, Since
+from weir.state.shared import FrozenTables, NotedKeys, SharedTables
 from weir.state.timers import HeapTimerQueue, TimerQueue
+
+_FILES: Final = 0  # A table's only number in its progress.
+_LOOK_SLICES: Final = 64  # From one look at the size of notes to the next.
 
 
 class HeapTable(SharedTables[SlotKey]):
     """The values of one state."""
 
-    __slots__ = ("_copier", "expiry", "kind", "name", "type_info")
+    __slots__ = ("_copier", "_progress", "expiry", "kind", "name", "type_info")
     divides = False
 
     def __init__(self, name: str, kind: str, type_info: TypeInformation, groups: int) -> None:
@@ -33,6 +42,7 @@ class HeapTable(SharedTables[SlotKey]):
         self.type_info = type_info
         self.expiry: Expiry | None = None
         self._copier = type_info.copier
+        self._progress = Progress(NotedKeys[SlotKey])
 
     @property
     def is_mutable(self) -> bool:
@@ -44,10 +54,14 @@ class HeapTable(SharedTables[SlotKey]):
         value = self.tables[group].get(slot)
         if not self.views or self._copier is None or value is None:
             return value
-        log = self.views[-1].logs[group]
-        if log is None or slot not in log:  # Not replaced since the newest freeze.
-            value = self._copier(value)
-            self.put(group, slot, value)
+        if self._logs:
+            log = self._logs[-1].logs[group]
+            if log is None or slot not in log:  # Not replaced since the newest freeze.
+                value = self._copier(value)
+                self.put(group, slot, value)
+                return value
+        if self.noted is not None:
+            self.noted[group][slot] = None
         return value
 
     def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
@@ -93,7 +107,7 @@ class HeapTable(SharedTables[SlotKey]):
         Units: O(keys).
         """
         made = HeapTable(self.name, self.kind, type_info, len(self.tables))
-        copier = self._copier if self.views else None
+        copier = self._copier if self._logs else None
         for old, new in zip(self.tables, made.tables, strict=True):
             values: Iterable[Any] = old.values()
             if copier is not None:
@@ -103,19 +117,89 @@ class HeapTable(SharedTables[SlotKey]):
             new.update(zip(old, values, strict=True))
         return made
 
+    def close(
+        self, checkpoint_id: CheckpointId, base_id: CheckpointId
+    ) -> Since[NotedKeys[SlotKey]]:
+        """A barrier ends the interval before it; the files and changes of its checkpoint."""
+        since = self._progress.close(checkpoint_id, base_id)
+        self.note_changes(self._progress.now)
+        return since
+
+    def go_on_from(self, checkpoint_id: CheckpointId, files: Sequence[StateHandle]) -> None:
+        """The values are as a checkpoint has them that the next may build on, with these files."""
+        self._progress.begin(checkpoint_id, {_FILES: files})
+        self.note_changes(self._progress.now)
+
+    def limit(self) -> None:
+        """Note changed keys no more, until the next barrier, where they are too many."""
+        self._progress.limit()
+        self.note_changes(self._progress.now)
+
+
+class FrozenHeapChanges:
+    """The values of one state that changed since the checkpoint that a barrier's builds on."""
+
+    def __init__(
+        self, values: FrozenTables[SlotKey], since: Since[NotedKeys[SlotKey]], first: int
+    ) -> None:
+        """``first`` is the first key group of the subtask."""
+        self._values = values
+        self._since = since
+        self._first = first
+
+    @property
+    def base(self) -> Sequence[StateHandle]:
+        """The shared files of that checkpoint; empty: the state is to be written whole."""
+        return self._since.files.get(_FILES, ())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changed."""
+        return not any(self._since.intervals)
+
+    def pieces(
+        self, without: KeyGroupRange | None, size: Callable[[], int]
+    ) -> Iterator[tuple[list[int], list[Any], list[Any]]]:
+        """Key groups, slots and values, at most ``size`` at a time; None: the value was removed."""
+        groups: list[int] = []
+        slots: list[SlotKey] = []
+        values: list[Any] = []
+        for index in self._values.groups:
+            group = index + self._first
+            if without is not None and group in without:
+                continue
+            changed: dict[SlotKey, None] = {}
+            for noted in self._since.intervals:
+                changed |= noted.get(index, {})
+            left = iter(changed)
+            while some := list(islice(left, size() - len(slots))):
+                groups += [group] * len(some)
+                slots += some
+                values += self._values.values_of(index, some)
+                if len(slots) >= size():
+                    yield groups, slots, values
+                    groups, slots, values = [], [], []
+        if slots:
+            yield groups, slots, values
+
+    def stored(self, handles: Sequence[StateHandle]) -> None:
+        """The shared files of this checkpoint, for later ones to build on."""
+        self._since.store(_FILES, handles)
+
 
 class HeapTables:
     """The tables of one operator subtask, in memory."""
 
-    is_incremental = False
-
-    def __init__(self, groups: int) -> None:
-        self._groups = groups
+    def __init__(self, key_groups: KeyGroupRange, *, is_incremental: bool = False) -> None:
         self.arrays: Arrays = HeapArrays()
+        self.is_incremental = is_incremental
+        self._key_groups = key_groups
+        self._noting: Sequence[HeapTable] = ()
+        self._slices = 0  # Since the size of notes was last looked at.
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table."""
-        return HeapTable(name, kind, type_info, self._groups)
+        return HeapTable(name, kind, type_info, len(self._key_groups))
 
     def timer_queue(
         self, domain: str, key_groups: KeyGroupRange, max_parallelism: int
@@ -136,22 +220,40 @@ class HeapTables:
         checkpoint_id: CheckpointId,
         base_id: CheckpointId | None = None,
     ) -> FrozenView:
-        """A view that shares all data with the tables; which values changed is not known."""
-        shared = [(table, table.freeze()) for table in tables if isinstance(table, HeapTable)]
+        """A view that shares all data with the tables."""
+        mine = [table for table in tables if isinstance(table, HeapTable)]
+        shared = [(table, table.freeze()) for table in mine]
 
         def release() -> None:
             for table, view in shared:
                 table.release(view)
 
-        return FrozenView([view for _, view in shared], release)
+        changes = None
+        if self.is_incremental and base_id is not None:
+            first = self._key_groups.first
+            changes = [
+                FrozenHeapChanges(view, table.close(checkpoint_id, base_id), first)
+                for table, view in shared
+            ]
+            self._noting = mine
+        return FrozenView([view for _, view in shared], release, changes)
 
     def go_on_from(
         self, checkpoint_id: CheckpointId, files: Mapping[StateTable, Sequence[StateHandle]]
     ) -> None:
-        """There is nothing to build on."""
+        """The tables are as a checkpoint has them that the next may build on, with these files."""
+        if self.is_incremental:
+            self._noting = [table for table in files if isinstance(table, HeapTable)]
+            for table in self._noting:
+                table.go_on_from(checkpoint_id, files[table])
 
     def tidy(self) -> None:
-        """There is nothing to do."""
+        """Look at the size of notes, now and then."""
+        self._slices += 1
+        if self._slices >= _LOOK_SLICES:
+            self._slices = 0
+            for table in self._noting:
+                table.limit()
 
     def give_back(self) -> None:
         """There is nothing to give back."""

@@ -32,7 +32,7 @@ from weir.protocol.restore import (
     plan_restore,
 )
 from weir.state import chains, progress
-from weir.state.backends import changed_keys
+from weir.state.backends import changed_keys, heap
 from weir.state.backends.choice import open_tables
 from weir.state.chains import CHANGES_FILES_LONG, SLICES
 from weir.state.columnar import ColumnarTable
@@ -52,6 +52,7 @@ TABLE_FILES = 4  # Of changes, until a table is written anew.
 KEYS = (*range(12), "a", b"a", ("t", 1), None)
 HEAP = StateConfig()
 ROCKS = StateConfig(backend=StateBackendKind.ROCKSDB)
+BOTH = {"hashmap": StateConfig(incremental=True), "rocksdb": ROCKS}
 
 
 class Crash(BaseException):
@@ -177,8 +178,9 @@ class IncrementsMachine(RuleBasedStateMachine):
         inline_max=st.sampled_from([0, 0, 1_100]),
         rewrites=st.sampled_from([1, 4]),
         noted=st.sampled_from([5, changed_keys.VALUE_BYTES_MAX]),
+        backend=st.sampled_from(sorted(BOTH)),
     )
-    def begin(self, of: int, inline_max: int, rewrites: int, noted: int) -> None:
+    def begin(self, of: int, inline_max: int, rewrites: int, noted: int, backend: str) -> None:
         self.small = small()
         self.small.__enter__()
         self.patch = pytest.MonkeyPatch()
@@ -196,7 +198,7 @@ class IncrementsMachine(RuleBasedStateMachine):
         self.under_way: dict[CheckpointId, UnderWay] = {}
         self.kept: dict[CheckpointId, tuple[dict[int, tuple[StateHandle, ...]], int, Any]] = {}
         self.subtasks: list[OperatorStateStore] = []
-        self.open({}, 1, of, None)
+        self.open({}, 1, of, None, backend)
 
     def teardown(self) -> None:
         if not hasattr(self, "small"):
@@ -229,13 +231,14 @@ class IncrementsMachine(RuleBasedStateMachine):
         before: int,
         of: int,
         restored_id: CheckpointId | None,
-        config: StateConfig = ROCKS,
+        backend: str,
     ) -> None:
         for one in self.subtasks:
             one.close()
         self.of = of
         self.subtasks = [
-            opened(config, self.store, handles, before, i, of, restored_id) for i in range(of)
+            opened(BOTH[backend], self.store, handles, before, i, of, restored_id)
+            for i in range(of)
         ]
         self.states = [states_of(one) for one in self.subtasks]
 
@@ -368,8 +371,9 @@ class IncrementsMachine(RuleBasedStateMachine):
         of=st.integers(1, 3),
         into_heap=st.booleans(),
         builds=st.booleans(),
+        backend=st.sampled_from(sorted(BOTH)),
     )
-    def restore(self, newest: bool, of: int, into_heap: bool, builds: bool) -> None:
+    def restore(self, newest: bool, of: int, into_heap: bool, builds: bool, backend: str) -> None:
         number = self.line[-1 if newest else 0]
         handles, before, expected = self.kept[number]
         if into_heap:
@@ -383,7 +387,7 @@ class IncrementsMachine(RuleBasedStateMachine):
         assert sum(h.mode == CHANGES for h in every) <= before * (states * GROUPS + TABLE_FILES)
         self.attempt += 1
         self.under_way = {}
-        self.open(handles, before, of, number if builds else None)
+        self.open(handles, before, of, number if builds else None, backend)
         assert values_of(self.subtasks) == expected
         self.base_id = number if builds else CheckpointId(0)
         beside = [n for n in self.line if n > number]  # As with a rollback, and no time to live.
@@ -403,16 +407,18 @@ TestIncrements.settings = settings(max_examples=share(15, block=3), stateful_ste
 class Line:
     """One subtask's checkpoints, each of which completes and is the base of the next."""
 
-    def __init__(self, of: int = 1, inline_max: int = 0) -> None:
+    def __init__(self, config: StateConfig = ROCKS, of: int = 1, inline_max: int = 0) -> None:
+        self.config = config
         self.store, self.of, self.inline_max = MemoryStore(), of, inline_max
-        self.number = CheckpointId(0)
+        self.number = self.base = CheckpointId(0)
         self.handles: dict[int, tuple[StateHandle, ...]] = {}
-        self.subtasks = [opened(ROCKS, self.store, {}, 1, i, of) for i in range(of)]
+        self.subtasks = [opened(config, self.store, {}, 1, i, of) for i in range(of)]
 
     def reopened(self, of: int) -> None:
         self.close()
         self.subtasks = [
-            opened(ROCKS, self.store, self.handles, self.of, i, of, self.number) for i in range(of)
+            opened(self.config, self.store, self.handles, self.of, i, of, self.base)
+            for i in range(of)
         ]
         self.of = of
 
@@ -424,14 +430,23 @@ class Line:
                     one.keyed.set_current_key(key)
                     state.update(value)
 
-    def checkpoint(self) -> list[StateHandle]:
-        base, self.number = self.number, CheckpointId(self.number + 1)
-        for index, one in enumerate(self.subtasks):
+    def checkpoint(
+        self, *, completes: bool = True, meanwhile: dict[Any, int | None] | None = None
+    ) -> list[StateHandle]:
+        """The files of the newest that completed; ``meanwhile``: values put behind the barrier."""
+        self.number = CheckpointId(self.number + 1)
+        frozen = [one.freeze(self.number, self.base) for one in self.subtasks]
+        if meanwhile:
+            self.put(meanwhile)
+        for index, parts in enumerate(frozen):
             out = writer(self.store, self.number, 1, index, inline_max=self.inline_max)
-            parts = one.freeze(self.number, base)
-            self.handles[index] = tuple(h for part in parts for h in part.write(out))
+            handles = tuple(h for part in parts for h in part.write(out))
+            if completes:
+                self.handles[index] = handles
             for part in parts:
                 part.release()
+        if completes:
+            self.base = self.number
         self.handles = {n: own for n, own in self.handles.items() if n < self.of}
         return [handle for own in self.handles.values() for handle in own]
 
@@ -461,8 +476,13 @@ class Line:
             one.close()
 
 
-def test_an_increment_is_small_and_its_chain_stays_short() -> None:
-    line, values = Line(), {key: key for key in range(20_000)}
+@pytest.fixture(params=sorted(BOTH))
+def config(request: pytest.FixtureRequest) -> StateConfig:
+    return BOTH[request.param]
+
+
+def test_an_increment_is_small_and_its_chain_stays_short(config: StateConfig) -> None:
+    line, values = Line(config), {key: key for key in range(20_000)}
     line.put(values)
     whole = line.new_bytes(line.checkpoint())
     written = []
@@ -485,6 +505,54 @@ def test_an_increment_is_small_and_its_chain_stays_short() -> None:
     line.close()
 
 
+def test_what_is_put_behind_a_barrier_is_in_the_next_checkpoint_alone(config: StateConfig) -> None:
+    line, values = Line(config), dict.fromkeys(range(3_000), 1)
+    line.put(values)
+    line.checkpoint(meanwhile={1: 2})
+    assert line.restored() == values
+    line.put({2: 3})
+    handles = line.checkpoint(meanwhile={1: 4, 2: None, 3: 4, -1: 5})
+    assert CHANGES in {handle.mode for handle in handles}
+    assert line.restored() == values | {1: 2, 2: 3}
+    line.checkpoint()
+    del values[2]
+    assert line.restored() == values | {1: 4, 3: 4, -1: 5}
+    line.close()
+
+
+def test_changes_of_a_checkpoint_that_came_to_nothing_are_in_the_next(config: StateConfig) -> None:
+    line, values = Line(config), dict.fromkeys(range(3_000), 1)
+    line.put(values)
+    line.checkpoint()
+    line.put({1: 2, 2: 2})
+    line.checkpoint(completes=False)
+    line.put({2: 3, 3: None})
+    assert CHANGES in {handle.mode for handle in line.checkpoint()}
+    del values[3]
+    assert line.restored() == values | {1: 2, 2: 3}
+    line.close()
+
+
+def test_a_value_that_is_changed_in_place_is_a_change(config: StateConfig) -> None:
+    line = Line(config)
+    (subtask,) = line.subtasks
+    lists = states_of(subtask)["list"]
+    for key in range(100):
+        subtask.keyed.set_current_key(key)
+        lists.update([key])
+    line.checkpoint()
+    for n in range(3):
+        subtask.keyed.set_current_key(7)
+        lists.add(n)
+        files = [handle.mode for handle in line.checkpoint() if handle.name == "state.list"]
+        assert CHANGES in files
+    restored = opened(HEAP, line.store, line.handles, 1, 0, 1)
+    states_of(restored)
+    assert restored.values_of(7)["list"] == [7, 0, 1, 2]
+    assert restored.values_of(8)["list"] == [8]
+    line.close()
+
+
 def test_a_value_that_is_too_large_for_the_notes_is_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -501,11 +569,11 @@ def test_a_value_that_is_too_large_for_the_notes_is_looked_up(
 
 
 def test_a_key_that_is_removed_when_its_group_is_rewritten_does_not_come_back(
-    monkeypatch: pytest.MonkeyPatch,
+    config: StateConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its removal is in no file of changes, and an older one, which other groups need, has it."""
     monkeypatch.setattr(chains, "CHANGES_LONG", 0.0)
-    line, values = Line(), dict.fromkeys(range(3_000), 1)
+    line, values = Line(config), dict.fromkeys(range(3_000), 1)
     line.put(values)
     line.checkpoint()
     victims = {key_group(key, GROUPS): key for key in values}
@@ -520,8 +588,8 @@ def test_a_key_that_is_removed_when_its_group_is_rewritten_does_not_come_back(
     line.close()
 
 
-def test_changes_of_everything_do_not_pile_up() -> None:
-    line, sizes = Line(), []
+def test_changes_of_everything_do_not_pile_up(config: StateConfig) -> None:
+    line, sizes = Line(config), []
     for n in range(12):
         line.put({key: n * key + 1 for key in range(3_000)})
         sizes.append(sum(handle.size for handle in line.checkpoint()))
@@ -531,10 +599,11 @@ def test_changes_of_everything_do_not_pile_up() -> None:
 
 
 def test_more_changes_than_are_kept_track_of_are_written_whole(
-    monkeypatch: pytest.MonkeyPatch,
+    config: StateConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "CHANGED_BYTES_MIN", 1_000)
-    line = Line()
+    monkeypatch.setattr(heap, "_LOOK_SLICES", 4)
+    line = Line(config)
     line.put(dict.fromkeys(range(100), 1))
     line.checkpoint()
     for n in range(40):  # Each spills some.
@@ -548,8 +617,8 @@ def test_more_changes_than_are_kept_track_of_are_written_whole(
     line.close()
 
 
-def test_files_for_other_key_groups_are_not_built_on() -> None:
-    line, values = Line(of=1), dict.fromkeys(range(500), 1)
+def test_files_for_other_key_groups_are_not_built_on(config: StateConfig) -> None:
+    line, values = Line(config, of=1), dict.fromkeys(range(500), 1)
     line.put(values)
     line.checkpoint()
     line.put({1: 2})
@@ -569,9 +638,9 @@ def test_files_for_other_key_groups_are_not_built_on() -> None:
     line.close()
 
 
-def test_state_of_which_a_part_is_inline_is_written_whole_first() -> None:
+def test_state_of_which_a_part_is_inline_is_written_whole_first(config: StateConfig) -> None:
     """One of two subtasks had little state: the next one builds on a file and forgets the rest."""
-    line = Line(of=2, inline_max=6_000)
+    line = Line(config, of=2, inline_max=6_000)
     keys = [key for key in range(2_000) if line.subtasks[0].owns(key)]
     few = [key for key in range(2_000) if line.subtasks[1].owns(key)][:3]
     values = dict.fromkeys([*keys, *few], 1)

@@ -231,7 +231,7 @@ def test_windows_lie_in_files_which_go_with_them(
     try:
         files_in_memory, fired_in_memory = run()
         monkeypatch.setattr(heap, "HeapArrays", lambda: always)
-        monkeypatch.setattr(HeapTables, "is_incremental", True)
+        monkeypatch.setitem(HeapTables.__init__.__kwdefaults__, "is_incremental", True)
         files, fired = run()
     finally:
         gc.enable()

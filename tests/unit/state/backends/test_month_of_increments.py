@@ -1,7 +1,7 @@
 """A month of incremental checkpoints of one job: its storage stays flat, and nothing is missing.
 
 A checkpoint is taken every hour. Some come to nothing, some drivers die while they delete an
-old one, and every day a new attempt restores the newest one, with another parallelism.
+old one, and every day a new attempt restores the newest one, with another parallelism and backend.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from tests.unit.state.backends.test_increments import (
+    BOTH,
     HEAP,
     JOB,
     LAYOUT,
-    ROCKS,
     Crash,
     Storage,
     manifest_of,
@@ -58,8 +58,9 @@ class Month:
             one.close()
         before = max(1, len(self.handles))
         self.attempt += 1
+        config = BOTH["rocksdb" if self.attempt % 2 else "hashmap"]
         self.subtasks = [
-            opened(ROCKS, self.store, self.handles, before, index, of, self.base)
+            opened(config, self.store, self.handles, before, index, of, self.base)
             for index in range(of)
         ]
 

@@ -253,7 +253,7 @@ def test_timers_of_either_backend_restore_into_either(
         made = Subtask(index, parallelism)
         if kind == "rocksdb":
             opened.append(RocksTables(made.key_groups, str(tmp_path)))
-        tables = opened[-1] if kind == "rocksdb" else HeapTables(len(made.key_groups))
+        tables = opened[-1] if kind == "rocksdb" else HeapTables(made.key_groups)
         made.timers = KeyedTimers(made.key_groups, made.max_parallelism, tables)
         return made
 
