@@ -1,4 +1,4 @@
-"""The cost of incremental checkpoints, of state in RocksDB and in columns, beside full ones.
+"""The cost of incremental checkpoints, of state of each kind, beside full ones.
 
 One subtask, a hundredth of its keys changed since the last checkpoint. Processor time of the
 snapshot's thread, and bytes: the mean of one time round, for a slice of the state, or all of it, is
@@ -39,6 +39,7 @@ class Kind:
     """A kind of state, and how many of its checkpoints come before and in one time round."""
 
     name: str
+    backend: StateBackendKind
     before: int
     around: int
     change: Callable[[OperatorStateStore], Change]
@@ -67,7 +68,11 @@ def _columns(store: OperatorStateStore) -> Change:
 
 
 # Slices are rewritten from a third of changes on, every second time; a table at a half.
-KINDS = Kind("in RocksDB", 40, 32, _objects), Kind("in columns", 2, 51, _columns)
+KINDS = (
+    Kind("in memory", StateBackendKind.HASHMAP, 40, 32, _objects),
+    Kind("in RocksDB", StateBackendKind.ROCKSDB, 40, 32, _objects),
+    Kind("in columns", StateBackendKind.ROCKSDB, 2, 51, _columns),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,8 @@ def _measured(kind: Kind, keys: int) -> tuple[list[_Taken], list[_Taken]]:
     """Incremental and full checkpoints."""
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as directory:
-        config = StateConfig(backend=StateBackendKind.ROCKSDB, directory=f"{directory}/state")
+        local = f"{directory}/state"
+        config = StateConfig(backend=kind.backend, directory=local, incremental=True)
         store = OperatorStateStore(
             GROUPS, 128, keyed=True, read=lambda handle: b"", tables=open_tables(config, GROUPS)
         )

@@ -226,6 +226,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ("                self._table.put(_GROUP, later, True)", "                pass"),
     ),
     *_planted(
+        "tests/unit/state/backends/test_increments.py",
+        "weir/state/backends/rocksdb_timers.py",
+        ("            self._noted[_GROUP][slot] = False", "            pass"),
+    ),
+    *_planted(
         "tests/unit/state",
         "weir/state/shared.py",
         ("copied.pop(key, None)", "pass"),
@@ -234,14 +239,36 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/unit/state/backends/test_increments.py",
         "weir/state/shared.py",
-        ("            self.noted[group][key] = None", "            pass"),
+        ("            self.noted[group][key] = True", "            pass"),
         ("before = (log.get(key, value) for", "before = (value for"),
+        ("            for group, keys in noted.items():", "            for group, keys in ():"),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_increments.py",
+        "weir/state/timers.py",
+        ("            self._noted.note(index, timer, False)", "            pass"),
+        (
+            "                self._noted.note(index, timer, number is not None)",
+            "                pass",
+        ),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_increments.py",
+        "weir/state/keyed_timers.py",
+        ("            self._progress.limit(_NOTED_BYTES_MAX)", "            pass"),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_increments.py",
+        "weir/state/store.py",
+        (
+            '        self._timers.go_on_from(checkpoint_id, shared.get("timers", ()))',
+            "        pass",
+        ),
     ),
     *_planted(
         "tests/unit/state/backends/test_increments.py",
         "weir/state/backends/heap.py",
-        ("            self.noted[group][slot] = None", "            pass"),
-        ("changed |= noted.get(index, {})", "changed = noted.get(index, {})"),
+        ("            self.noted[group][slot] = True", "            pass"),
         ("        if self._slices >= _LOOK_SLICES:", "        if False:"),
     ),
     *_planted(

@@ -154,16 +154,19 @@ def valid_rows(
     for handle in reversed(pieces) if is_chain else pieces:
         changed_here: set[str] = set()
         for row in state_rows(store, directory, subtask, handle):
-            adds, removed = False, None
+            adds, removed, is_gone = False, None, False
             if handle.kind == "keyed" and handle.name.startswith("state"):  # A table has any names.
                 adds, removed = row.values.pop("adds", False), row.values.pop("removed", None)
             group = row.values.get("key_group", -1)
             key = repr(row.values.get(_KEY_COLUMN)) if is_chain else ""
+            if is_chain and handle.name == "timers":
+                is_gone = row.values.pop("removed", False)
+                key = repr(row.values)
             if key in changed or any(group in groups for groups in begun):
                 continue
             if handle.mode == CHANGES and not adds:
                 changed_here.add(key)
-                if row.values.get("value", 0) is None:  # Rows of tables are never removed.
+                if is_gone or row.values.get("value", 0) is None:  # A table's are never removed.
                     continue
             if (is_chain and removed is not None) or newer[key]:
                 entries = row.values["value"]

@@ -85,10 +85,11 @@ class Progress(Generic[C]):
         self._known[checkpoint_id] = _Known(known)
         self.now = self._make()
 
-    def limit(self) -> None:
-        """Keep track no more where more has changed than is worth it."""
+    def limit(self, bytes_max: int | None = None) -> None:
+        """Keep track no more where more has changed than is worth it, or notes take more bytes."""
         whole = max((known.size for known in self._known.values()), default=0)
-        if self._size > max(CHANGED_BYTES_MIN, whole):
+        worth = max(CHANGED_BYTES_MIN, whole)
+        if self._size > (worth if bytes_max is None else min(worth, bytes_max)):
             self._drop()
 
     def close(self, checkpoint_id: CheckpointId, base_id: CheckpointId) -> Since[C]:

@@ -66,7 +66,7 @@ class SharedTables(Generic[K]):
     def log(self, group: int, key: K) -> None:
         """Log the value of a key that is about to change, for all views, and note the key."""
         if self.noted is not None:
-            self.noted[group][key] = None
+            self.noted[group][key] = True
             if not self._logs:
                 return
         before = self.tables[group].get(key, _ABSENT)
@@ -125,17 +125,44 @@ class SharedTables(Generic[K]):
         return sum(map(len, self.tables))
 
 
-class NotedKeys(dict[int, dict[K, None]]):
-    """The keys that changed in one interval between two barriers, by group, the first one first."""
+class NotedKeys(dict[int, dict[K, bool]]):
+    """The keys that changed in one interval between two barriers, by group.
 
-    def __missing__(self, group: int) -> dict[K, None]:
+    Of timers with whether each is there at the end.
+    """
+
+    def __missing__(self, group: int) -> dict[K, bool]:
         noted = self[group] = {}
         return noted
+
+    def note(self, group: int, key: K, is_there: bool) -> None:
+        """A key has changed, after all that are noted so far."""
+        noted = self[group]
+        noted.pop(key, None)
+        noted[key] = is_there
+
+    @staticmethod
+    def merged(intervals: "Iterable[NotedKeys[K]]") -> "NotedKeys[K]":
+        """The keys of all intervals, each with its last note."""
+        first, *others = intervals
+        if not others:
+            return first
+        merged = NotedKeys[K]()
+        for noted in (first, *others):
+            for group, keys in noted.items():
+                for key, is_there in keys.items():
+                    merged.note(group, key, is_there)
+        return merged
+
+    @property
+    def count(self) -> int:
+        """The number of keys."""
+        return sum(map(len, self.values()))
 
     @property
     def size(self) -> int:
         """The bytes that the notes take, about: the keys are those of the tables."""
-        return _NOTE_BYTES * sum(map(len, self.values()))
+        return _NOTE_BYTES * self.count
 
 
 class _LogsByGroup(dict[int, dict[K, Any]]):

@@ -16,7 +16,8 @@ value    ``value``; also of reducing and aggregating state; list and map
          written at once is in several rows, behind all others, of which
          each ``adds`` to what is there for its key; ``removed`` are keys of
          a map that are there no more
-timers   ``domain``, ``timestamp_ms``, ``namespace`` (canonical bytes)
+timers   ``domain``, ``timestamp_ms``, ``namespace`` (canonical bytes); in
+         changes, in their order, ``removed``: the timer is there no more
 table    one per value column
 ======== ==================================================================
 
@@ -27,6 +28,7 @@ interval, which worker processes set to half a millisecond. Pure columns are cop
 written without the lock, so it need not be offered.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -62,6 +64,7 @@ from weir.state.pieces import FIRST_OBJECTS, PIECE_OBJECTS, PieceSize, keys_of, 
 from weir.state.state_files import (
     CHANGES_SINCE,
     PARTS_SINCE,
+    TIMERS_SINCE,
     About,
     Content,
     arrow_to_wire,
@@ -69,7 +72,7 @@ from weir.state.state_files import (
     unreadable,
     write_files,
 )
-from weir.state.timers import TimerId
+from weir.state.timers import ChangedTimer, TimerId
 from weir.storage.writer import StoredSnapshotWriter
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
@@ -122,10 +125,11 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
                 handles += _write_state(frozen, state, writer)
                 state.tables.end()
         case FrozenColumns():
-            handles += _write_table(frozen, writer)
+            handles += _write_rows(frozen, f"table.{frozen.name}", partial(_table, frozen), writer)
         case FrozenTimers():
-            if not all(queue.is_empty for queue in frozen.timers.values()):
-                handles += _written("timers", partial(_timers, frozen), frozen.key_groups, writer)
+            handles += _write_rows(frozen, "timers", partial(_timers, frozen), writer)
+            for queue in frozen.timers.values():
+                queue.end()
     return tuple(handles)
 
 
@@ -167,10 +171,17 @@ def _write_state(
     return files
 
 
-def _write_table(frozen: FrozenColumns, writer: StoredSnapshotWriter) -> Sequence[StateHandle]:
-    """Store a table: whole, or its changes (``weir.state.chains``)."""
-    name, groups = f"table.{frozen.name}", frozen.key_groups
-    whole = partial(_table, frozen, False)
+def _write_rows(
+    frozen: FrozenColumns | FrozenTimers,
+    name: str,
+    content: Callable[[bool, bool], Content],
+    writer: StoredSnapshotWriter,
+) -> Sequence[StateHandle]:
+    """Store a table or timers: whole, or their changes (``weir.state.chains``).
+
+    ``content``: of the changes alone if its first argument is True.
+    """
+    groups, whole = frozen.key_groups, partial(content, False)
     if frozen.since is None or not writer.shares:
         return _written(name, whole, groups, writer) if len(frozen) else ()
     chain = Chain(frozen.base, groups)
@@ -185,8 +196,8 @@ def _write_table(frozen: FrozenColumns, writer: StoredSnapshotWriter) -> Sequenc
     elif not changed:
         files = chain.files
     else:
-        changes = partial(_table, frozen, True)
-        files = [*chain.files, *_written(name, changes, groups, writer, CHANGES)]
+        added = _written(name, partial(content, True), groups, writer, CHANGES)
+        files = [*chain.files, *added]
     frozen.stored(files)
     return files
 
@@ -414,33 +425,45 @@ def _schema_of(
     return schema_of(about, key_kind, columns)
 
 
-def _timers(frozen: FrozenTimers, canonical: bool) -> Content:
+def _timers(frozen: FrozenTimers, of_changes: bool, canonical: bool) -> Content:
+    """All timers, or those that came or went."""
     first = frozen.key_groups.first
-    keys = (
-        [timer[1] for timer in timers]
-        for queue in frozen.timers.values()
-        for _, timers in queue.rows(first, PieceSize(), last=False)
-    )
+
+    def pieces(
+        size: PieceSize, last: bool
+    ) -> Iterator[tuple[str, pa.Array, Sequence[TimerId], list[pa.Array]]]:
+        if of_changes:
+            for domain, changes in frozen.changes():
+                while some := list(islice(changes, size.objects)):
+                    groups = pa.array([group for group, _, _ in some], pa.uint16())
+                    removed = pa.array([not is_there for _, _, is_there in some])
+                    yield domain, groups, [timer for _, timer, _ in some], [removed]
+            return
+        for domain, queue in frozen.timers.items():
+            for groups, timers in queue.rows(first, size, last=last):
+                yield domain, groups, timers, []
+
+    keys = ([timer[1] for timer in timers] for _, _, timers, _ in pieces(PieceSize(), False))
     key_kind = None if canonical else stored_key_type(islice(keys, 1))
-    about = About("timers", "timers", frozen.max_parallelism, key_kind is None)
     columns = {"domain": pa.string(), "timestamp_ms": pa.int64(), "namespace": pa.binary()}
+    version = 1
+    if of_changes:
+        version, columns["removed"] = TIMERS_SINCE, pa.bool_()
+    about = About("timers", "timers", frozen.max_parallelism, key_kind is None, version=version)
     schema = schema_of(about, key_kind, columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for domain, queue in frozen.timers.items():
-            size = PieceSize(PIECE_OBJECTS)  # All of them are small.
-            for groups, timers in queue.rows(first, size, last=key_kind is None):
-                times, slots, namespaces = zip(*timers, strict=True)
-                arrays = [
-                    groups,
-                    store_keys(slots, key_kind),
-                    pa.array([domain] * len(times), pa.string()),
-                    pa.array(times, pa.int64()),
-                    store_keys(namespaces, None),
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for queue in frozen.timers.values():
-            queue.end()
+        size = PieceSize(PIECE_OBJECTS)  # All of them are small.
+        for domain, groups, timers, removed in pieces(size, key_kind is None):
+            times, slots, namespaces = zip(*timers, strict=True)
+            arrays = [
+                groups,
+                store_keys(slots, key_kind),
+                pa.array([domain] * len(times), pa.string()),
+                pa.array(times, pa.int64()),
+                store_keys(namespaces, None),
+            ]
+            yield pa.RecordBatch.from_arrays([*arrays, *removed], schema=schema)
 
     return Content(schema, batches())
 
@@ -583,17 +606,24 @@ def _restore_parts(
 def _restore_timers(
     about: About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
 ) -> None:
+    is_changes = about.version >= TIMERS_SINCE
     for groups, batch in batches:
         slots = load_keys(batch.column("key"), canonical=about.canonical_keys)
         spaces = load_keys(batch.column("namespace"), canonical=True)
         times = batch.column("timestamp_ms").to_pylist()
         domains = batch.column("domain").to_pylist()
-        timers = zip(groups.tolist(), zip(times, slots, spaces, strict=True), strict=True)
-        of_domain: dict[str, list[tuple[int, TimerId]]] = {}
-        for domain, timer in zip(domains, timers, strict=True):
-            of_domain.setdefault(domain, []).append(timer)
+        removed = batch.column("removed").to_pylist() if is_changes else [False] * len(times)
+        timers = zip(times, slots, spaces, strict=True)
+        of_domain: defaultdict[str, list[ChangedTimer]] = defaultdict(list)
+        rows = zip(domains, groups.tolist(), timers, removed, strict=True)
+        for domain, group, timer, gone in rows:
+            of_domain[domain].append((group, timer, not gone))
         for domain, own in of_domain.items():
-            target.timers.queues[domain].restore(own)
+            queue = target.timers.queues[domain]
+            if is_changes:
+                queue.restore_changes(own)
+            else:
+                queue.restore((group, timer) for group, timer, _ in own)
 
 
 def _restore_table(

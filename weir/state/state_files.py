@@ -21,9 +21,10 @@ from weir.state.evolution import TableTypes, describe_state, describe_table
 from weir.storage.store import StoreWriter
 from weir.storage.writer import SnapshotCancelled, StoredSnapshotWriter
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 CHANGES_SINCE = 2  # Of changes; a file without removed values is written as version 1.
 PARTS_SINCE = 3  # Of lists and maps in parts.
+TIMERS_SINCE = 4  # Of timers that came or went.
 _HEAD_BYTES = 1 << 16  # Enough for nearly every schema.
 _HEAD_OFFSET = 8  # The magic of an Arrow file, before its schema.
 FILE_BYTES = 64 << 20  # Of a file, about: a restore holds one of them in memory.

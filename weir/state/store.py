@@ -249,6 +249,7 @@ class OperatorStateStore:
         the keys of one key group, at once.
         """
         self._keyed.tables.tidy()
+        self._timers.tidy()
         left = SLICE_ENTRIES
         for sweep in self._keyed.sweeps:
             left -= sweep.step(left)
@@ -286,7 +287,7 @@ class OperatorStateStore:
         parts: list[SnapshotPart] = []
         if self.is_keyed:
             parts.append(KeyedPart(self._keyed.freeze(checkpoint_id, base_id)))
-            parts.append(KeyedPart(self._timers.freeze(checkpoint_id)))
+            parts.append(KeyedPart(self._timers.freeze(checkpoint_id, base_id)))
             tables = self._tables.values()
             parts += [KeyedPart(table.freeze(checkpoint_id, base_id)) for table in tables]
         parts += [state.freeze() for state in self._lists.values()]
@@ -306,6 +307,7 @@ class OperatorStateStore:
         }
         if shared:
             self._keyed.go_on_from(checkpoint_id, shared)
+        self._timers.go_on_from(checkpoint_id, shared.get("timers", ()))
         for name, table in self._tables.items():
             table.go_on_from(checkpoint_id, shared.get(f"table.{name}", ()))
 

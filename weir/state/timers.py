@@ -19,9 +19,10 @@ from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.backends.base import Held
 from weir.state.codec import SlotKey, key_of_slot, slot_key
 from weir.state.pieces import PieceSize, rows_of
-from weir.state.shared import ChangeLog, FrozenTables, SharedTables
+from weir.state.shared import ChangeLog, FrozenTables, NotedKeys, SharedTables
 
 TimerId: TypeAlias = tuple[int, SlotKey, SlotKey]  # Timestamp, key, namespace.
+ChangedTimer: TypeAlias = tuple[int, TimerId, bool]  # Its key group, and whether it is there.
 
 STALE_MIN: Final = 1_024  # Fewer stale heap entries than this are not worth a rebuild.
 _TIMER_BYTES = 400  # In memory: its tuple, its place among those due, its number.
@@ -40,9 +41,8 @@ class Timer:
 class FrozenTimerQueue(Protocol):
     """The timers of one time domain as they were at a barrier."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no timer at all."""
+    def __len__(self) -> int:
+        """The number of timers."""
 
     def rows(
         self, first: int, size: PieceSize, *, last: bool
@@ -54,6 +54,9 @@ class FrozenTimerQueue(Protocol):
         Raises:
             StorageError: The local disk failed.
         """
+
+    def noted(self, changes: NotedKeys[Any], first: int) -> Iterator[ChangedTimer]:
+        """The timers that are noted as changed."""
 
     def end(self) -> None:
         """Drop what only reading needs: no timer is read again."""
@@ -111,8 +114,14 @@ class TimerQueue(Protocol):
     def undo(self) -> None:
         """Put back the timers as they were when the log was cleared."""
 
+    def note_changes(self, noted: NotedKeys[Any] | None) -> None:
+        """Note all timers that come or go from now on; None: none of them."""
+
     def restore(self, timers: Iterable[tuple[int, TimerId]]) -> None:
-        """Add timers with their key groups, before any other use."""
+        """Add timers with their key groups, none of which is there, before any other use."""
+
+    def restore_changes(self, changes: Iterable[ChangedTimer]) -> None:
+        """Add timers and remove others, as a later checkpoint has them; before any other use."""
 
     def held(self) -> Held:
         """The timers in memory. From any thread."""
@@ -128,6 +137,7 @@ class HeapTimerQueue:
         self._heap: list[tuple[int, int, int, TimerId]] = []  # Timestamp, number, group, timer.
         self._number = 0
         self._count = 0
+        self._noted: NotedKeys[TimerId] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -147,8 +157,7 @@ class HeapTimerQueue:
         timer = (timestamp_ms, slot_key(key), slot_key(namespace))
         if timer not in self._numbers.tables[index]:
             return False
-        self._numbers.remove(index, timer)
-        self._count -= 1
+        self._remove(index, timer)
         if len(self._heap) > 2 * self._count + STALE_MIN:
             self._rebuild()
         return True
@@ -174,8 +183,7 @@ class HeapTimerQueue:
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         _, _, index, timer = heapq.heappop(self._heap)
-        self._numbers.remove(index, timer)
-        self._count -= 1
+        self._remove(index, timer)
         timestamp_ms, key, namespace = timer
         group = index + self._key_groups.first
         return Timer(timestamp_ms, key_of_slot(key), key_of_slot(namespace), group)
@@ -201,12 +209,27 @@ class HeapTimerQueue:
             if number is not None:  # Its entry may have left the heap; a second one is stale.
                 heapq.heappush(self._heap, (timer[0], number, index, timer))
                 self._count += 1
+            if self._noted is not None:
+                self._noted.note(index, timer, number is not None)
         self._count -= before
+
+    def note_changes(self, noted: NotedKeys[TimerId] | None) -> None:
+        """Note all timers that come or go from now on; None: none of them."""
+        self._noted = noted
 
     def restore(self, timers: Iterable[tuple[int, TimerId]]) -> None:
         """Add timers with their key groups."""
         for group, timer in timers:
             self._add(group - self._key_groups.first, timer)
+
+    def restore_changes(self, changes: Iterable[ChangedTimer]) -> None:
+        """Add timers and remove others; one that is there already comes after the others."""
+        for group, timer, is_there in changes:
+            index = group - self._key_groups.first
+            if self._numbers.tables[index].get(timer) is not None:
+                self._remove(index, timer)
+            if is_there:
+                self._add(index, timer)
 
     def held(self) -> Held:
         """All timers."""
@@ -223,7 +246,15 @@ class HeapTimerQueue:
         self._numbers.put(index, timer, self._number)
         heapq.heappush(self._heap, (timer[0], self._number, index, timer))
         self._count += 1
+        if self._noted is not None:
+            self._noted.note(index, timer, True)
         return True
+
+    def _remove(self, index: int, timer: TimerId) -> None:
+        self._numbers.remove(index, timer)
+        self._count -= 1
+        if self._noted is not None:
+            self._noted.note(index, timer, False)
 
     def _drop_stale(self) -> None:
         heap, tables = self._heap, self._numbers.tables
@@ -246,10 +277,8 @@ class FrozenHeapTimers:
         self._numbers = numbers
         self._tables: FrozenTables[TimerId] = numbers.freeze()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no timer at all."""
-        return self._tables.is_empty
+    def __len__(self) -> int:
+        return len(self._tables)
 
     def rows(
         self, first: int, size: PieceSize, *, last: bool
@@ -257,6 +286,12 @@ class FrozenHeapTimers:
         """Key groups and timers by key group, some at a time."""
         for groups, timers, _ in rows_of(self._tables, first, size, last=last):
             yield groups, timers
+
+    def noted(self, changes: NotedKeys[TimerId], first: int) -> Iterator[ChangedTimer]:
+        """The timers that are noted as changed."""
+        for index, timers in changes.items():
+            for timer, is_there in timers.items():
+                yield first + index, timer, is_there
 
     def end(self) -> None:
         """Drop the logs: no timer is read again."""

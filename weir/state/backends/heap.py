@@ -61,7 +61,7 @@ class HeapTable(SharedTables[SlotKey]):
                 self.put(group, slot, value)
                 return value
         if self.noted is not None:
-            self.noted[group][slot] = None
+            self.noted[group][slot] = True
         return value
 
     def load(self, group: int, slots: Iterable[SlotKey], values: Iterable[Any]) -> None:
@@ -164,14 +164,12 @@ class FrozenHeapChanges:
         groups: list[int] = []
         slots: list[SlotKey] = []
         values: list[Any] = []
+        changed = NotedKeys.merged(self._since.intervals)
         for index in self._values.groups:
             group = index + self._first
             if without is not None and group in without:
                 continue
-            changed: dict[SlotKey, None] = {}
-            for noted in self._since.intervals:
-                changed |= noted.get(index, {})
-            left = iter(changed)
+            left = iter(changed.get(index, ()))
             while some := list(islice(left, size() - len(slots))):
                 groups += [group] * len(some)
                 slots += some

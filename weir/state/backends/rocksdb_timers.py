@@ -31,8 +31,8 @@ from weir.ids import CheckpointId, KeyGroupRange
 from weir.state.backends.base import FrozenView, Held
 from weir.state.codec import canonical, key_of_slot, slot_key, slot_of
 from weir.state.pieces import PieceSize
-from weir.state.shared import ChangeLog
-from weir.state.timers import STALE_MIN, Timer, TimerId, checked_group
+from weir.state.shared import ChangeLog, NotedKeys
+from weir.state.timers import STALE_MIN, ChangedTimer, Timer, TimerId, checked_group
 
 if TYPE_CHECKING:
     from weir.state.backends.rocksdb import RocksTables
@@ -62,6 +62,7 @@ class RocksTimerQueue:
         self._horizon: bytes | None = None  # None: all are near.
         self._count = 0
         self._changes: ChangeLog[bytes] | None = None  # Of each whether it was there.
+        self._noted: NotedKeys[bytes] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -71,7 +72,7 @@ class RocksTimerQueue:
         if self._made is None:
             name = f"timers of {self._domain}"
             self._made = self._store.table(name, "timers", Types.BOOLEAN())
-            self._made.is_noted = False  # Checkpoints hold all timers.
+            self._made.is_noted = False  # The queue notes its timers, wherever they are.
         return self._made
 
     def register(
@@ -134,9 +135,9 @@ class RocksTimerQueue:
         """
         near = list(self._near)
         if self._horizon is None:
-            return FrozenRocksTimers(near)
+            return FrozenRocksTimers(self._count, near)
         view = self._store.freeze([self._table], checkpoint_id)
-        return FrozenRocksTimers(near, view, self._horizon)
+        return FrozenRocksTimers(self._count, near, view, self._horizon)
 
     def record_changes(self) -> ChangeLog[Any]:
         """Log all changes from now on, so that ``undo`` can put timers back."""
@@ -155,6 +156,10 @@ class RocksTimerQueue:
                     self._remove(slot)
         log.clear()
 
+    def note_changes(self, noted: NotedKeys[bytes] | None) -> None:
+        """Note all timers that come or go from now on; None: none of them."""
+        self._noted = noted
+
     def restore(self, timers: Iterable[tuple[int, TimerId]]) -> None:
         """Add timers with their key groups."""
         far: list[bytes] = []
@@ -167,6 +172,16 @@ class RocksTimerQueue:
                 far.append(slot)
         if far:
             self._table.load(_GROUP, far, repeat(True, len(far)))
+
+    def restore_changes(self, changes: Iterable[ChangedTimer]) -> None:
+        """Add timers and remove others, as a later checkpoint has them."""
+        for group, timer, is_there in changes:
+            slot = _slot(group, timer)
+            if is_there != self._exists(slot):
+                if is_there:
+                    self._add(slot)
+                else:
+                    self._remove(slot)
 
     def held(self) -> Held:
         """The near timers, and changes of the others that are not yet written."""
@@ -192,6 +207,8 @@ class RocksTimerQueue:
 
     def _add(self, slot: bytes) -> None:
         self._count += 1
+        if self._noted is not None:
+            self._noted[_GROUP][slot] = True
         if self._is_near(slot):
             self._enter(slot)
         else:
@@ -199,6 +216,8 @@ class RocksTimerQueue:
 
     def _remove(self, slot: bytes) -> None:
         self._count -= 1
+        if self._noted is not None:
+            self._noted[_GROUP][slot] = False
         if self._is_near(slot):
             self._near.remove(slot)
             if len(self._heap) > 2 * len(self._near) + STALE_MIN:
@@ -240,17 +259,16 @@ class FrozenRocksTimers:
     """The timers of one time domain as they were at a barrier."""
 
     def __init__(
-        self, near: list[bytes], view: FrozenView | None = None, horizon: bytes = b""
+        self, count: int, near: list[bytes], view: FrozenView | None = None, horizon: bytes = b""
     ) -> None:
         """Near timers, and a view of the table, whose timers count from the horizon on."""
+        self._count = count  # Of all.
         self._near = near
         self._view = view
         self._horizon = horizon
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no timer at all."""
-        return not self._near and self._view is None
+    def __len__(self) -> int:
+        return self._count
 
     def rows(
         self, first: int, size: PieceSize, *, last: bool
@@ -264,6 +282,11 @@ class FrozenRocksTimers:
         for slots, _ in entries.pieces(_GROUP, size.objects, last=last):
             if far := [slot for slot in slots if slot >= self._horizon]:
                 yield _rows(far)
+
+    def noted(self, changes: NotedKeys[bytes], first: int) -> Iterator[ChangedTimer]:
+        """The timers that are noted as changed."""
+        for slot, is_there in changes.get(_GROUP, {}).items():
+            yield *_timer(slot), is_there
 
     def end(self) -> None:
         """There is nothing to drop before the view is released."""

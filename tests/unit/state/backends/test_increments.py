@@ -31,12 +31,13 @@ from weir.protocol.restore import (
     RestoreTarget,
     plan_restore,
 )
-from weir.state import chains, progress
-from weir.state.backends import changed_keys, heap
+from weir.state import chains, keyed_timers, progress
+from weir.state.backends import changed_keys, heap, rocksdb_timers
 from weir.state.backends.choice import open_tables
 from weir.state.chains import CHANGES_FILES_LONG, SLICES
 from weir.state.columnar import ColumnarTable
 from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from weir.state.keyed_timers import KeyedTimers
 from weir.state.store import OperatorStateStore
 from weir.state.ttl import StateTtlConfig
 from weir.storage.layout import JobLayout, in_job, writer_of_shared
@@ -137,7 +138,9 @@ def manifest_of(
 
 
 def values_of(stores: Iterable[OperatorStateStore]) -> dict[Any, dict[str, Any]]:
-    return {k: store.values_of(k) for store in stores for k in KEYS if store.owns(k)}
+    return {
+        k: store.values_of(k) | store.times_of(k) for store in stores for k in KEYS if store.owns(k)
+    }
 
 
 def table_of(store: OperatorStateStore) -> ColumnarTable:
@@ -185,6 +188,7 @@ class IncrementsMachine(RuleBasedStateMachine):
         self.small.__enter__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(changed_keys, "VALUE_BYTES_MAX", noted)  # Of an integer, and above.
+        self.patch.setattr(rocksdb_timers, "NEAR_MAX", 2)
         self.patch.setattr(chains, "CHANGES_MAX", 1_000)  # Or little state is written whole.
         self.patch.setattr(chains, "CHANGES_LONG", 1_000)
         self.patch.setattr(chains, "CHANGES_FILES_LONG", rewrites)
@@ -242,21 +246,28 @@ class IncrementsMachine(RuleBasedStateMachine):
         ]
         self.states = [states_of(one) for one in self.subtasks]
 
-    def at(self, key: Any) -> tuple[dict[str, Any], ColumnarTable]:
+    def at(self, key: Any) -> tuple[dict[str, Any], ColumnarTable, KeyedTimers]:
         for one, states in zip(self.subtasks, self.states, strict=True):
             if one.owns(key):
                 one.keyed.set_current_key(key)
-                return states, table_of(one)
+                return states, table_of(one), one.timers
         raise AssertionError(key)
 
     def change(self, changes: Changes) -> None:
         for key, n in changes:
-            states, table = self.at(key)
+            states, table, timers = self.at(key)
             states["value"].update(n)
             if n is None:
                 for name in ("map", "lists", "list"):
                     states[name].clear()
+                for at_ms in range(5):
+                    timers.event_time.delete(at_ms, key)
                 continue
+            timers.event_time.register(n % 5, key)
+            timers.processing_time.register(n, key)
+            timers.processing_time.delete(n - 1, key)
+            if n == 9:
+                timers.event_time.poll(4)
             states["map"].put("wxyz"[n % 4], n)
             if (kept := states["lists"].get(n % 4)) is None:
                 states["lists"].put(n % 4, [n])
@@ -550,6 +561,141 @@ def test_a_value_that_is_changed_in_place_is_a_change(config: StateConfig) -> No
     states_of(restored)
     assert restored.values_of(7)["list"] == [7, 0, 1, 2]
     assert restored.values_of(8)["list"] == [8]
+    line.close()
+
+
+def timers_of(one: OperatorStateStore) -> dict[int, list[int]]:
+    """The event times of each key's timers."""
+    owned = (key for key in range(600) if one.owns(key))
+    return {key: times for key in owned if (times := one.times_of(key)["event_time"])}
+
+
+def test_timers_that_came_or_went_are_an_increment(
+    config: StateConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_timers, "NEAR_MAX", 50)  # So that most of them are on disk.
+    line, expected = Line(config), {key: [key] for key in range(600)}
+    (subtask,) = line.subtasks
+    timers = subtask.timers.event_time
+    for key in expected:
+        timers.register(key, key)
+    whole = line.new_bytes(line.checkpoint())
+    fired = timers.poll(0)
+    assert fired is not None
+    assert fired.key == 0
+    timers.delete(599, 599)
+    timers.register(5_000, 7)
+    timers.register(6_000, 8)
+    timers.delete(6_000, 8)
+    del expected[0], expected[599]
+    expected[7] = [7, 5_000]
+    handles = line.checkpoint()
+    assert [handle.mode for handle in handles] == [WHOLE, CHANGES]
+    assert line.new_bytes(handles) < whole / 10
+    line.checkpoint(completes=False)
+    timers.delete(7, 7)
+    line.checkpoint(completes=False)
+    timers.register(7, 7)
+    timers.delete(9, 9)
+    del expected[9]
+    assert [handle.mode for handle in line.checkpoint()] == [WHOLE, CHANGES, CHANGES]
+    subtask_id = SubtaskId(OPERATOR, 0)
+    shown = list(valid_rows(line.store, LAYOUT.directory, subtask_id, line.handles[0]))
+    assert len(shown) == sum(map(len, expected.values()))
+    assert {(row.values["key"], row.values["timestamp_ms"]) for row in shown} == {
+        (key, at) for key, times in expected.items() for at in times
+    }
+    for other in BOTH.values():
+        assert timers_of(opened(other, line.store, line.handles, 1, 0, 1)) == expected
+    halves = [timers_of(opened(HEAP, line.store, line.handles, 1, n, 2)) for n in range(2)]
+    assert halves[0] | halves[1] == expected
+    line.reopened(1)
+    line.subtasks[0].timers.event_time.delete(10, 10)
+    del expected[10]
+    assert [handle.mode for handle in line.checkpoint()] == [WHOLE, *[CHANGES] * 3]
+    assert timers_of(opened(HEAP, line.store, line.handles, 1, 0, 1)) == expected
+    line.close()
+
+
+def test_changes_that_are_undone_are_in_no_checkpoint(config: StateConfig) -> None:
+    line = Line(config)
+    (subtask,) = line.subtasks
+    changes = subtask.record_changes()
+    timers, state = subtask.timers.event_time, states_of(subtask)["value"]
+    for key in range(100):
+        timers.register(key, key)
+        subtask.keyed.set_current_key(key)
+        state.update(key)
+    changes.keep()
+    line.checkpoint()
+    timers.register(500, 1)
+    timers.delete(2, 2)
+    line.put({1: 5, 2: None})
+    changes.undo()
+    timers.register(600, 3)
+    line.put({3: 6})
+    changes.keep()
+    assert CHANGES in [handle.mode for handle in line.checkpoint()]
+    assert line.restored() == {key: key for key in range(100)} | {3: 6}
+    expected = {key: [key] for key in range(100)} | {3: [3, 600]}
+    assert timers_of(opened(HEAP, line.store, line.handles, 1, 0, 1)) == expected
+    line.close()
+
+
+def test_timers_of_which_most_changed_are_written_whole(config: StateConfig) -> None:
+    line = Line(config)
+    (subtask,) = line.subtasks
+    timers = subtask.timers.event_time
+    for key in range(300):
+        timers.register(key, key)
+    line.checkpoint()
+    for key in range(200):
+        timers.delete(key, key)
+    assert [handle.mode for handle in line.checkpoint()] == [WHOLE]
+    for key in range(200, 300):
+        timers.delete(key, key)
+    assert line.checkpoint() == []
+    assert timers_of(opened(HEAP, line.store, line.handles, 1, 0, 1)) == {}
+    line.close()
+
+
+def test_more_changed_timers_than_are_noted_are_written_whole(
+    config: StateConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_timers, "_NOTED_BYTES_MAX", 1_000)
+    monkeypatch.setattr(keyed_timers, "_LOOK_SLICES", 2)
+    line = Line(config)
+    (subtask,) = line.subtasks
+    timers = subtask.timers.event_time
+    for key in range(300):
+        timers.register(key, key)
+    line.checkpoint()
+    for key in range(20):
+        timers.delete(key, key)
+        subtask.tidy()
+    timers.delete(299, 299)
+    assert [handle.mode for handle in line.checkpoint()] == [WHOLE]
+    timers.delete(50, 50)
+    assert CHANGES in [handle.mode for handle in line.checkpoint()]
+    left = [key for key in range(20, 299) if key != 50]
+    assert timers_of(opened(HEAP, line.store, line.handles, 1, 0, 1)) == {k: [k] for k in left}
+    line.close()
+
+
+def test_a_timer_that_is_set_anew_fires_after_others_of_its_time() -> None:
+    line = Line(BOTH["hashmap"])
+    (subtask,) = line.subtasks
+    timers = subtask.timers.event_time
+    keys = [key for key in range(2_000) if key_group(key, GROUPS) == 0]
+    for key in keys:
+        timers.register(1, key)
+    line.checkpoint()
+    timers.delete(1, keys[0])
+    timers.register(1, keys[0])
+    assert CHANGES in [handle.mode for handle in line.checkpoint()]
+    restored = opened(HEAP, line.store, line.handles, 1, 0, 1).timers.event_time
+    fired = [timer.key for timer in iter(lambda: restored.poll(1), None)]
+    assert fired == [*keys[1:], keys[0]]
     line.close()
 
 
