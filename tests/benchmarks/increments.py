@@ -28,7 +28,7 @@ from weir.storage.writer import StoredSnapshotWriter
 GROUPS = KeyGroupRange(0, 127)
 CHANGED_SHARE = 0.01
 FULL_EVERY = 8  # Checkpoints.
-BYTES_RATIO_MAX, CPU_RATIO_MAX = 0.05, 0.1
+BYTES_RATIO_MAX = CPU_RATIO_MAX = 0.05
 _JOB, _SUBTASK = JobId("benchmark"), SubtaskId(OperatorId("op"), 0)
 
 Change = Callable[["npt.NDArray[np.int64]", int], None]
@@ -67,10 +67,10 @@ def _columns(store: OperatorStateStore) -> Change:
     return change
 
 
-# Slices are rewritten from a third of changes on, every second time; a table at a half.
+# Slices are rewritten from 48 files on, every third time; a table at a half.
 KINDS = (
-    Kind("in memory", StateBackendKind.HASHMAP, 40, 32, _objects),
-    Kind("in RocksDB", StateBackendKind.ROCKSDB, 40, 32, _objects),
+    Kind("in memory", StateBackendKind.HASHMAP, 64, 48, _objects),
+    Kind("in RocksDB", StateBackendKind.ROCKSDB, 64, 48, _objects),
     Kind("in columns", StateBackendKind.ROCKSDB, 2, 51, _columns),
 )
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from tests.spark.blobs import BLOB_BYTES, MAX_PARALLELISM, Blobs, Compared, Huge, Written, key_of
+from tests.spark.blobs import BLOB_BYTES, Blobs, Huge, Written, key_of
 from tests.spark.harness import Listening, Recorder, collect, environment
-from tests.spark.hurried import HurriedSource
-from tests.spark.watcher import Watcher
+from tests.spark.large_state import run_large_state
 from weir.common import WatermarkStrategy
 from weir.datastream.connectors import DataGeneratorSource
 from weir.errors import JobFailedError
@@ -18,29 +17,15 @@ from weir.protocol.slot_memory import MemoryLimit, MemorySource
 STATE_BYTES = 2_000_000_000
 LIMIT_BYTES = 400_000_000
 KEYS = STATE_BYTES // BLOB_BYTES + 100
-PADDING, PADDING_RATE = 4_000, 20.0  # As long as a slow machine needs for a checkpoint.
+PADDING = 4_000  # As long as a slow machine needs for a checkpoint.
 
 
 def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
     local: SparkContext, tmp_path: Path
 ) -> None:
-    settings = {
-        "taskmanager.memory.process.size": str(LIMIT_BYTES),
-        "state.backend.type": "rocksdb",
-        "state.backend.rocksdb.localdir": str(tmp_path / "state"),
-        "pipeline.max-parallelism": str(MAX_PARALLELISM),
-    }
-    env = environment(tmp_path / "checkpoints", 2_000, parallelism=1, settings=settings)
-    hurry = tmp_path / "hurry"
-    written = DataGeneratorSource(Written(KEYS), KEYS)
-    compared = HurriedSource(Compared(PADDING), PADDING + KEYS, PADDING_RATE, hurry)
-    streams = [
-        env.from_source(source, WatermarkStrategy.no_watermarks(), name).uid(name)
-        for source, name in ((written, "written"), (compared, "compared"))
-    ]
-    stream = streams[0].union(streams[1]).key_by(key_of).process(Blobs()).uid("blobs")
-    with Watcher(hurry, STATE_BYTES) as watcher, Listening(watcher):
-        result = collect(stream, "large state")
+    result, watcher, keys = run_large_state(
+        tmp_path, state_bytes=STATE_BYTES, limit_bytes=LIMIT_BYTES, padding=PADDING
+    )
     assert watcher.killed is not None
     assert watcher.stored >= STATE_BYTES
     (recovered,) = result.history.recoveries
@@ -48,7 +33,7 @@ def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
     assert recovered.restored_bytes >= STATE_BYTES
 
     rows = [tuple(row) for row in result.collected]
-    assert sorted(key for key, *_ in rows) == list(range(KEYS))
+    assert sorted(key for key, *_ in rows) == list(range(keys))
     assert all(is_right for _, is_right, _ in rows)
     assert {pid for *_, pid in rows} == set(watcher.peaks) - {watcher.killed}
 

@@ -6,16 +6,16 @@ mode ``CHANGES`` holds the keys that changed, or were removed, since the checkpo
 without a mode goes on with the file before it, or stands for itself.
 
 A chain stays short. A state is written whole in slices, sixteen files of a sixteenth of its key
-groups each. Where the changes of a chain have a third of the bytes that it holds whole, or are in
-32 files, a checkpoint that writes changes rewrites the oldest slice as well, and files of which no
-group is valid any more leave the chain. So a restore reads the changes of 48 checkpoints at most,
-and at 1 % of changes half more than the state at most. And where the changes of a chain are larger
-than what it holds whole, the next checkpoint writes everything anew. So a checkpoint has at most
-about three times the bytes of its state: what is whole, changes of that size, and the last changes;
-after a change of parallelism also void parts of old slices, until all of their groups are
+groups each. Where the changes of a chain have half of the bytes that it holds whole, or are in 48
+files, a checkpoint that writes changes rewrites the oldest slice as well, and files of which no
+group is valid any more leave the chain. So a restore reads the changes of 64 checkpoints at most,
+and at 1 % of changes two thirds more than the state at most. And where the changes of a chain are
+larger than what it holds whole, the next checkpoint writes everything anew. So a checkpoint has at
+most about three times the bytes of its state: what is whole, changes of that size, and the last
+changes; after a change of parallelism also void parts of old slices, until all of their groups are
 rewritten.
 
-At 1 % of changes a checkpoint writes 4 % of the state, with a slice every second time. It would be
+At 1 % of changes a checkpoint writes 3 % of the state, with a slice every third time. It would be
 7 % with a slice each time, and 1 % without, at the price of ever longer restores.
 
 A columnar table has no slices, for its rows lie in the order in which their keys came: a checkpoint
@@ -37,8 +37,8 @@ from weir.storage.layout import writer_of_shared
 
 SLICES: Final = 16
 _ONE_SLICE_BYTES: Final = 1 << 20  # Of a state that is no larger: files cost more than its bytes.
-CHANGES_LONG: Final = 1 / 3  # The size of a chain's changes from which on slices are rewritten.
-CHANGES_FILES_LONG: Final = 32  # And their number.
+CHANGES_LONG: Final = 1 / 2  # The size of a chain's changes from which on slices are rewritten.
+CHANGES_FILES_LONG: Final = 48  # And their number.
 TABLE_CHANGES_LONG: Final = 1 / 2  # The size of a table's changes from which on it is written anew.
 TABLE_FILES_LONG: Final = 64  # And their number.
 TABLE_CHANGED_MAX: Final = 1 / 2  # The share of rows up to which changes are written alone.

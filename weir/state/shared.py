@@ -26,7 +26,7 @@ copies them before the first use (``StateTable.own``), and the log, kept to the 
 ones it has already copied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
@@ -223,13 +223,16 @@ class FrozenTables(Generic[K]):
         while piece := list(islice(left, size)):
             yield piece, list(islice(left_values, size))
 
-    def values_of(self, group: int, keys: Iterable[K]) -> list[Any]:
+    def values_of(self, group: int, keys: Sequence[K]) -> list[Any]:
         """The values of some keys of one group; None: there is none."""
-        table, log = self._tables[group], self.logs[group]
+        log = self.logs[group]
         assert log is not None, "a group is read again after its last look"
-        read = [(key, table.get(key)) for key in keys]  # First: the log has what changed before.
-        before = (log.get(key, value) for key, value in read)
-        return [None if value is _ABSENT else value for value in before]
+        values = list(map(self._tables[group].get, keys))
+        if log:  # Only now: what has changed before it was read is in the log.
+            for n, key in enumerate(keys):
+                before = log.get(key, values[n])
+                values[n] = None if before is _ABSENT else before
+        return values
 
     def end(self) -> None:
         """Drop the logs: no group is read again."""
