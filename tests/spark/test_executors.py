@@ -27,6 +27,7 @@ from tests.spark.harness import (
     wait_until_gone,
     wrong_numbers,
 )
+from tests.spark.test_local_copies import check_taken_over
 from weir.channels.authority import EncryptedNetwork
 from weir.protocol.deployment import Credentials
 from weir.protocol.events import CheckpointSettled, JobEvent, SlotChanged, WorkerStarted
@@ -114,6 +115,13 @@ def test_an_executor_killed_without_a_spare_slot(contexts: Contexts, tmp_path: P
     assert len(result.history.recoveries) == 1
     assert count(result.collected, N) == EXACT
     assert not wrong_numbers(result.collected)
+
+
+def test_the_copies_of_a_killed_executors_slot_are_taken_over(
+    contexts: Contexts, tmp_path: Path
+) -> None:
+    contexts.at(TWO)
+    check_taken_over(tmp_path, Killer("executor", index=1, after_checkpoints=4))
 
 
 def test_an_executor_killed_with_a_spare_slot(contexts: Contexts, tmp_path: Path) -> None:
