@@ -128,7 +128,7 @@ class SharedTables(Generic[K]):
 class NotedKeys(dict[int, dict[K, bool]]):
     """The keys that changed in one interval between two barriers, by group.
 
-    Of timers with whether each is there at the end.
+    ``is_there``: whether a timer is there at the end; of other keys the view of the barrier has it.
     """
 
     def __missing__(self, group: int) -> dict[K, bool]:
