@@ -165,6 +165,11 @@ def main() -> int:
     load, work = os.getloadavg()[0], look()
     path = given.json or RUNS / f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H%M%SZ}.json"
     begun = Report.load_from(path) if given.resume and path.exists() else None
+    if begun is not None:
+        try:
+            begun.check_resumable(is_quick=given.quick)
+        except ValueError as error:
+            parser.error(str(error))
     beside: dict[str, OtherWork] = {} if begun is None else dict(begun.beside)
     rows: list[Row] = [] if begun is None else list(begun.rows)
     failed: dict[str, Exception] = {}

@@ -23,16 +23,17 @@ def large_state(quick: bool) -> list[Row]:
     if len(result.collected) != keys or right != set(range(keys)):
         raise AssertionError(f"of {keys} values {keys - len(right)} were lost or wrong")
     (recovered,) = result.history.recoveries
-    peak = max(peak.resident for peak in watcher.peaks.values())
+    held = max(peak.anonymous for peak in watcher.peaks.values())
+    resident = max(peak.resident for peak in watcher.peaks.values())
     return [
         limit_row(
-            f"the most memory of a slot with {watcher.stored / 1e9:.1f} GB of state in RocksDB",
+            f"the most memory that a slot holds with {watcher.stored / 1e9:.1f} GB in RocksDB",
             "B",
-            peak,
+            held,
             at_most=LIMIT_BYTES,
             baseline=watcher.stored,
             against="its state",
-            note=f"filled, checkpointed, killed, restored in {recovered.restore_ms / 1e3:.0f} s, "
-            f"and all {keys:,} values compared",
+            note=f"{resident / 1e6:.0f} MB with resident files; filled, checkpointed, killed, "
+            f"restored in {recovered.restore_ms / 1e3:.0f} s, and all {keys:,} values compared",
         )
     ]

@@ -157,6 +157,23 @@ class Report:
             beside=dict(beside),
         )
 
+    def check_resumable(self, *, is_quick: bool) -> None:
+        """Check that a run here may add its rows.
+
+        Raises:
+            ValueError: They would be another version's, another machine's or of another length.
+        """
+        now = Report.made((), is_quick=is_quick, load=0.0, beside={})
+        for what, kept, here in (
+            ("version", self.version, now.version),
+            ("machine", self.machine, now.machine),
+            ("number of cores", self.cores, now.cores),
+            ("Python", self.python, now.python),
+            ("--quick", self.is_quick, is_quick),
+        ):
+            if kept != here:
+                raise ValueError(f"the report's {what} is {kept}, this run's is {here}; begin anew")
+
     @classmethod
     def load_from(cls, path: Path) -> "Report":
         """The report of an earlier run.

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,13 @@ def test_a_file_that_is_no_report_is_an_error(tmp_path: Path, missing: object) -
     (tmp_path / "x.json").write_text(json.dumps(missing))
     with pytest.raises(ValueError, match="is no report of the benchmarks"):
         Report.load_from(tmp_path / "x.json")
+
+
+def test_a_run_goes_on_only_with_a_report_of_its_kind() -> None:
+    begun = report(row("a", 2.0))
+    begun.check_resumable(is_quick=False)
+    with pytest.raises(ValueError, match="--quick is False, this run's is True; begin anew"):
+        begun.check_resumable(is_quick=True)
+    for name, problem in (("version", "version"), ("machine", "machine"), ("python", "Python")):
+        with pytest.raises(ValueError, match=f"the report's {problem} is another"):
+            replace(begun, **{name: "another"}).check_resumable(is_quick=False)
