@@ -161,9 +161,12 @@ def test_the_page_says_the_target_and_operators_change_it(
     assert job.recovery_target_s is None
 
 
-def test_every_page_agrees_on_when_the_job_was_up_down_and_over(viewer: Client) -> None:
+def test_every_page_agrees_on_when_the_job_was_up_down_and_over(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ran for 10 minutes, was down for 6 s, ran for 1, was cancelled for 14, and runs for 5."""
     job, now = factories.job(), clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now)
 
     def ago(minutes: float) -> datetime:
         return now - timedelta(minutes=minutes)
