@@ -39,6 +39,7 @@ from weir.state.columnar import ColumnarTable
 from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from weir.state.keyed_timers import KeyedTimers
 from weir.state.store import OperatorStateStore
+from weir.state.timers import TimerQueue
 from weir.state.ttl import StateTtlConfig
 from weir.storage.layout import JobLayout, in_job, writer_of_shared
 from weir.storage.manifest import Manifest, dump, list_checkpoints, read_handle, verify
@@ -570,16 +571,21 @@ def timers_of(one: OperatorStateStore) -> dict[int, list[int]]:
     return {key: times for key in owned if (times := one.times_of(key)["event_time"])}
 
 
+def line_of_timers(config: StateConfig, count: int) -> tuple[Line, TimerQueue, int]:
+    """A checkpoint of a timer for each of so many keys, due at the key; the bytes of its files."""
+    line = Line(config)
+    timers = line.subtasks[0].timers.event_time
+    for key in range(count):
+        timers.register(key, key)
+    return line, timers, line.new_bytes(line.checkpoint())
+
+
 def test_timers_that_came_or_went_are_an_increment(
     config: StateConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rocksdb_timers, "NEAR_MAX", 50)  # So that most of them are on disk.
-    line, expected = Line(config), {key: [key] for key in range(600)}
-    (subtask,) = line.subtasks
-    timers = subtask.timers.event_time
-    for key in expected:
-        timers.register(key, key)
-    whole = line.new_bytes(line.checkpoint())
+    expected = {key: [key] for key in range(600)}
+    line, timers, whole = line_of_timers(config, len(expected))
     fired = timers.poll(0)
     assert fired is not None
     assert fired.key == 0
@@ -643,12 +649,7 @@ def test_changes_that_are_undone_are_in_no_checkpoint(config: StateConfig) -> No
 
 
 def test_timers_of_which_most_changed_are_written_whole(config: StateConfig) -> None:
-    line = Line(config)
-    (subtask,) = line.subtasks
-    timers = subtask.timers.event_time
-    for key in range(300):
-        timers.register(key, key)
-    line.checkpoint()
+    line, timers, _ = line_of_timers(config, 300)
     for key in range(200):
         timers.delete(key, key)
     assert [handle.mode for handle in line.checkpoint()] == [WHOLE]
@@ -664,15 +665,10 @@ def test_more_changed_timers_than_are_noted_are_written_whole(
 ) -> None:
     monkeypatch.setattr(keyed_timers, "_NOTED_BYTES_MAX", 1_000)
     monkeypatch.setattr(keyed_timers, "_LOOK_SLICES", 2)
-    line = Line(config)
-    (subtask,) = line.subtasks
-    timers = subtask.timers.event_time
-    for key in range(300):
-        timers.register(key, key)
-    line.checkpoint()
+    line, timers, _ = line_of_timers(config, 300)
     for key in range(20):
         timers.delete(key, key)
-        subtask.tidy()
+        line.subtasks[0].tidy()
     timers.delete(299, 299)
     assert [handle.mode for handle in line.checkpoint()] == [WHOLE]
     timers.delete(50, 50)
