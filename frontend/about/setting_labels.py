@@ -162,9 +162,10 @@ STATE: Mapping[str, Words] = {
     ),
     "incremental": Words(
         "Incremental checkpoints",
-        "Of the state backend rocksdb: a checkpoint writes the state that changed, and names the "
-        "files of the one before for the rest.",
+        "Whether a checkpoint writes the state that changed, and names the files of the one before "
+        "for the rest.",
         _flag,
+        none="yes with rocksdb, no with hashmap",
     ),
     "local_copies": Words(
         "Local copies of state",
