@@ -34,10 +34,14 @@ EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 
 
 def run(
-    tmp_path: Path, *listeners: Callable[[JobEvent], None], backend: str = "hashmap"
+    tmp_path: Path,
+    *listeners: Callable[[JobEvent], None],
+    backend: str = "hashmap",
+    incremental: bool = False,
 ) -> JobExecutionResult:
     settings = {
         "state.backend.type": backend,
+        "execution.checkpointing.incremental": str(incremental).lower(),
         "state.backend.rocksdb.localdir": str(tmp_path / "state"),
         "state.backend.local-recovery": "true",
         "execution.checkpointing.local-backup.dirs": str(tmp_path / "copies"),
@@ -125,11 +129,12 @@ def test_a_restart_reads_the_stored_files_where_copies_are_damaged(tmp_path: Pat
     assert any("bytes instead of" in text for text in told)
 
 
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_local_copies_of_incremental_checkpoints_are_those_of_the_whole_chain(
-    tmp_path: Path,
+    tmp_path: Path, backend: str
 ) -> None:
     with killing_after_changes("state.number"):
-        result = run(tmp_path, backend="rocksdb")
+        result = run(tmp_path, backend=backend, incremental=True)
     recovered = check(tmp_path, result)
     check_local(recovered)
 
