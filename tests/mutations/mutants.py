@@ -255,7 +255,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/unit/state/backends/test_increments.py",
         "weir/state/keyed_timers.py",
-        ("            self._progress.limit(_NOTED_BYTES_MAX)", "            pass"),
+        ("            self._progress.limit_at_times(_NOTED_BYTES_MAX)", "            pass"),
     ),
     *_planted(
         "tests/unit/state/backends/test_increments.py",
@@ -269,7 +269,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/state/backends/test_increments.py",
         "weir/state/backends/heap.py",
         ("            self.noted[group][slot] = True", "            pass"),
-        ("        if self._slices >= _LOOK_SLICES:", "        if False:"),
+        ("            table.limit()", "            pass"),
     ),
     *_planted(
         "tests/unit/state tests/unit/graph/test_key_groups.py tests/unit/operators/test_keyed.py",

@@ -27,11 +27,10 @@ from weir.state.changed_rows import ChangedRows, Slots
 from weir.state.codec import key_groups_of, slot_key
 from weir.state.columns import ROWS_MIN, Column
 from weir.state.key_index import KeyIndex, Keys
-from weir.state.progress import Progress, Since
+from weir.state.progress import ONLY, Progress, Since
 
 CHUNK_ROWS = 65_536
 _NULL_SLOT = 0
-_FILES = 0  # A table's only number in its progress.
 
 
 class ColumnarTable:
@@ -213,7 +212,7 @@ class ColumnarTable:
     def go_on_from(self, checkpoint_id: CheckpointId, files: Sequence[StateHandle]) -> None:
         """The table is as a checkpoint has it that the next may build on, with these files."""
         if self._progress is not None:
-            self._progress.begin(checkpoint_id, {_FILES: files})
+            self._progress.begin(checkpoint_id, {ONLY: files})
 
     def _new_progress(self) -> Progress[ChangedRows]:
         # Without the table itself: one that is dropped goes at once, and its files with it.
@@ -287,7 +286,7 @@ class FrozenColumns:
     @property
     def base(self) -> Sequence[StateHandle]:
         """The shared files of the checkpoint that this one may build on; empty: there are none."""
-        return () if self.since is None else self.since.files.get(_FILES, ())
+        return () if self.since is None else self.since.files.get(ONLY, ())
 
     @property
     def changed(self) -> int:
@@ -308,7 +307,7 @@ class FrozenColumns:
     def stored(self, handles: Sequence[StateHandle]) -> None:
         """The shared files of this checkpoint, for later ones to build on; empty: it has none."""
         if self.since is not None:
-            self.since.store(_FILES, handles)
+            self.since.store(ONLY, handles)
 
     def changes(self) -> Iterator[tuple[Slots, list[npt.NDArray[Any]]]]:
         """The changed rows, once, and the columns' values; on the snapshot thread."""

@@ -10,14 +10,12 @@ from typing import Any, Final
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.base import Held, StateTables
 from weir.state.backends.heap import HeapTables
-from weir.state.progress import Progress, Since
+from weir.state.progress import ONLY, Progress, Since
 from weir.state.shared import NotedKeys
 from weir.state.timers import ChangedTimer, FrozenTimerQueue, TimerQueue
 
 _DOMAINS: Final = ("event_time", "processing_time")  # The names that snapshots use.
-_FILES: Final = 0  # The only number in the progress of timers.
 _NOTED_BYTES_MAX: Final = 64 << 20  # Some 600,000 timers: more are written with all others.
-_LOOK_SLICES: Final = 64  # From one look at the size of notes to the next.
 _STORED_BYTES: Final = 40  # Of a timer, about.
 
 
@@ -57,7 +55,6 @@ class KeyedTimers:
         }
         self.event_time, self.processing_time = (self.queues[domain] for domain in _DOMAINS)
         self._progress = Progress(NotedTimers) if backend.is_incremental else None
-        self._slices = 0  # Since the size of notes was last looked at.
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self.queues.values())
@@ -87,16 +84,15 @@ class KeyedTimers:
     def go_on_from(self, checkpoint_id: CheckpointId, files: Sequence[StateHandle]) -> None:
         """The timers are as a checkpoint has them that the next may build on, with these files."""
         if self._progress is not None:
-            self._progress.begin(checkpoint_id, {_FILES: files})
+            self._progress.begin(checkpoint_id, {ONLY: files})
             self._note(self._progress.now)
 
     def tidy(self) -> None:
-        """Look at the size of notes, now and then; too many end until the next barrier."""
-        self._slices += 1
-        if self._progress is not None and self._slices >= _LOOK_SLICES:
-            self._slices = 0
-            self._progress.limit(_NOTED_BYTES_MAX)
-            self._note(self._progress.now)
+        """Note no more, until the next barrier, where notes are too many."""
+        if self._progress is not None:
+            self._progress.limit_at_times(_NOTED_BYTES_MAX)
+            if self._progress.now is None:
+                self._note(None)
 
     def _note(self, noted: NotedTimers | None) -> None:
         for domain, queue in self.queues.items():
@@ -131,7 +127,7 @@ class FrozenTimers:
     @property
     def base(self) -> Sequence[StateHandle]:
         """The shared files of the checkpoint that this one may build on; empty: there are none."""
-        return () if self.since is None else self.since.files.get(_FILES, ())
+        return () if self.since is None else self.since.files.get(ONLY, ())
 
     @property
     def changed(self) -> int:
@@ -148,7 +144,7 @@ class FrozenTimers:
     def stored(self, handles: Sequence[StateHandle]) -> None:
         """The shared files of this checkpoint, for later ones to build on; empty: it has none."""
         if self.since is not None:
-            self.since.store(_FILES, handles)
+            self.since.store(ONLY, handles)
 
     def release(self) -> None:
         """End the sharing; on the loop thread, and without effect when repeated."""

@@ -21,6 +21,8 @@ from weir.ids import CheckpointId, StateHandle
 
 INTERVALS_MAX: Final = 16  # Since a base: of checkpoints that did not complete.
 CHANGED_BYTES_MIN: Final = 16 << 20  # Of notes, which are kept however small the state is.
+LOOK_EVERY: Final = 64  # Slices of records, from one look at the size of notes to the next.
+ONLY: Final = 0  # The number of the table of a progress that has no other.
 
 Files: TypeAlias = Mapping[int, Sequence[StateHandle]]  # By the number of a table.
 
@@ -78,6 +80,7 @@ class Progress(Generic[C]):
         self._make = make
         self._known: dict[CheckpointId, _Known] = {}
         self._intervals: deque[_Interval[C]] = deque()  # Oldest first.
+        self._slices = 0  # Since the size of notes was last looked at.
 
     def begin(self, checkpoint_id: CheckpointId, files: Files) -> None:
         """The tables are as this checkpoint has them."""
@@ -91,6 +94,13 @@ class Progress(Generic[C]):
         worth = max(CHANGED_BYTES_MIN, whole)
         if self._size > (worth if bytes_max is None else min(worth, bytes_max)):
             self._drop()
+
+    def limit_at_times(self, bytes_max: int | None = None) -> None:
+        """``limit`` at every 64th call: one comes with each slice of records."""
+        self._slices += 1
+        if self._slices >= LOOK_EVERY:
+            self._slices = 0
+            self.limit(bytes_max)
 
     def close(self, checkpoint_id: CheckpointId, base_id: CheckpointId) -> Since[C]:
         """A barrier ends the interval before it; the files and changes of its checkpoint."""

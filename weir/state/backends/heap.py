@@ -12,7 +12,7 @@ checkpoint writes these keys with their values of the barrier.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from weir.common.typeinfo import TypeInformation
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
@@ -21,12 +21,9 @@ from weir.state.backends.base import FrozenView, Held, StateTable
 from weir.state.codec import SlotKey
 from weir.state.evolution import Converter
 from weir.state.expiry import Expiry
-from weir.state.progress import Progress, Since
+from weir.state.progress import ONLY, Progress, Since
 from weir.state.shared import FrozenTables, NotedKeys, SharedTables
 from weir.state.timers import HeapTimerQueue, TimerQueue
-
-_FILES: Final = 0  # A table's only number in its progress.
-_LOOK_SLICES: Final = 64  # From one look at the size of notes to the next.
 
 
 class HeapTable(SharedTables[SlotKey]):
@@ -127,13 +124,14 @@ class HeapTable(SharedTables[SlotKey]):
 
     def go_on_from(self, checkpoint_id: CheckpointId, files: Sequence[StateHandle]) -> None:
         """The values are as a checkpoint has them that the next may build on, with these files."""
-        self._progress.begin(checkpoint_id, {_FILES: files})
+        self._progress.begin(checkpoint_id, {ONLY: files})
         self.note_changes(self._progress.now)
 
     def limit(self) -> None:
         """Note changed keys no more, until the next barrier, where they are too many."""
-        self._progress.limit()
-        self.note_changes(self._progress.now)
+        self._progress.limit_at_times()
+        if self._progress.now is None:
+            self.note_changes(None)
 
 
 class FrozenHeapChanges:
@@ -150,7 +148,7 @@ class FrozenHeapChanges:
     @property
     def base(self) -> Sequence[StateHandle]:
         """The shared files of that checkpoint; empty: the state is to be written whole."""
-        return self._since.files.get(_FILES, ())
+        return self._since.files.get(ONLY, ())
 
     @property
     def is_empty(self) -> bool:
@@ -182,7 +180,7 @@ class FrozenHeapChanges:
 
     def stored(self, handles: Sequence[StateHandle]) -> None:
         """The shared files of this checkpoint, for later ones to build on."""
-        self._since.store(_FILES, handles)
+        self._since.store(ONLY, handles)
 
 
 class HeapTables:
@@ -193,7 +191,6 @@ class HeapTables:
         self.is_incremental = is_incremental
         self._key_groups = key_groups
         self._noting: Sequence[HeapTable] = ()
-        self._slices = 0  # Since the size of notes was last looked at.
 
     def table(self, name: str, kind: str, type_info: TypeInformation) -> StateTable:
         """A new table."""
@@ -247,11 +244,8 @@ class HeapTables:
 
     def tidy(self) -> None:
         """Look at the size of notes, now and then."""
-        self._slices += 1
-        if self._slices >= _LOOK_SLICES:
-            self._slices = 0
-            for table in self._noting:
-                table.limit()
+        for table in self._noting:
+            table.limit()
 
     def give_back(self) -> None:
         """There is nothing to give back."""

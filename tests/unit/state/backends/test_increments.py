@@ -32,7 +32,7 @@ from weir.protocol.restore import (
     plan_restore,
 )
 from weir.state import chains, keyed_timers, progress
-from weir.state.backends import changed_keys, heap, rocksdb_timers
+from weir.state.backends import changed_keys, rocksdb_timers
 from weir.state.backends.choice import open_tables
 from weir.state.chains import CHANGES_FILES_LONG, SLICES
 from weir.state.columnar import ColumnarTable
@@ -664,7 +664,7 @@ def test_more_changed_timers_than_are_noted_are_written_whole(
     config: StateConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyed_timers, "_NOTED_BYTES_MAX", 1_000)
-    monkeypatch.setattr(keyed_timers, "_LOOK_SLICES", 2)
+    monkeypatch.setattr(progress, "LOOK_EVERY", 2)
     line, timers, _ = line_of_timers(config, 300)
     for key in range(20):
         timers.delete(key, key)
@@ -744,7 +744,7 @@ def test_more_changes_than_are_kept_track_of_are_written_whole(
     config: StateConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "CHANGED_BYTES_MIN", 1_000)
-    monkeypatch.setattr(heap, "_LOOK_SLICES", 4)
+    monkeypatch.setattr(progress, "LOOK_EVERY", 4)
     line = Line(config)
     line.put(dict.fromkeys(range(100), 1))
     line.checkpoint()
