@@ -99,24 +99,18 @@ def test_what_is_pressed_is_not_replaced_before_it_is_released(window: Window) -
     window.open(f"/jobs/{job.pk}/checkpoints/1/")
     window.sees("#alignment a[aria-current]", "Barrier after the first")
     window.await_figures()
+    window.do(lambda page: page.hover("#alignment a:has-text('Time blocked')"))
     answered: list[str] = []
-
-    def press(page: Page) -> None:
-        page.hover("#alignment a:has-text('Time blocked')")
-        # Not while an update is under way, after which the page would ask no more.
-        page.wait_for_event(
-            "response", lambda response: response.url.endswith("/checkpoints/1/data")
-        )
-        page.wait_for_timeout(500)
-        page.on("response", lambda response: answered.append(response.url))
-        page.mouse.down()
+    with held(window, "**/checkpoints/1/data") as waiting:
+        wait_until(lambda: waiting() > 0, "the page asks for changes")
+        window.do(lambda page: page.mouse.down())
+        flights.drive(job, flights.chain_acknowledged(1, "flights", 0))
+        window.do(lambda page: page.on("response", lambda answer: answered.append(answer.url)))
 
     def is_answered() -> bool:
         window.evaluate("0")
         return any(url.endswith("/checkpoints/1/data") for url in answered)
 
-    window.do(press)
-    flights.drive(job, flights.chain_acknowledged(1, "flights", 0))
     wait_until(is_answered, "the page has heard of the acknowledgement")
     window.do(lambda page: page.wait_for_timeout(4_000))  # Twice the pause between two updates.
     window.do(lambda page: page.mouse.up())
