@@ -4,7 +4,7 @@
 
 import { isOwnPath } from "./addresses.js";
 import { released } from "./press.js";
-import { patience } from "./requests.js";
+import { askJson } from "./requests.js";
 
 let loading = null;
 
@@ -173,10 +173,7 @@ export class Chart {
   async refresh() {
     this.#asked += 1;
     const number = this.#asked;
-    const headers = { Accept: "application/json" };
-    const response = await fetch(this.#url, { headers, signal: patience() });
-    if (!response.ok) throw new Error(`${this.#url} answered ${response.status}`);
-    const figure = await response.json();
+    const figure = await (await askJson(this.#url)).json();
     if (number > this.#shown) {
       this.#shown = number;
       this.#figure = figure;

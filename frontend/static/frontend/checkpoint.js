@@ -11,7 +11,7 @@ import { Chart } from "./charts.js";
 import { tick } from "./clock.js";
 import { released } from "./press.js";
 import { LATER, refetch } from "./refetch.js";
-import { Newest, patience } from "./requests.js";
+import { LoggedOut, Newest, askPage } from "./requests.js";
 import { localise } from "./times.js";
 
 const SWAP_EVERY_MS = 2_000; // At most, while acknowledgements come.
@@ -70,10 +70,9 @@ async function load(part, url) {
   part.dataset.state = "loading";
   part.setAttribute("aria-busy", "true");
   try {
-    const text = await fetchText(wanted, signal);
+    const section = await askReleased(wanted, signal);
     forget(part);
-    const parsed = new DOMParser().parseFromString(text, "text/html");
-    part.replaceChildren(...parsed.body.childNodes);
+    part.replaceChildren(...section.body.childNodes);
     part.dataset.state = "loaded";
     localise(part);
     mount(part);
@@ -97,18 +96,17 @@ async function load(part, url) {
   }
 }
 
-async function fetchText(url, signal) {
-  const response = await fetch(url, {
-    headers: { Accept: "text/html" },
-    redirect: "manual",
-    signal: AbortSignal.any([signal, patience()]),
-  });
-  if (response.type === "opaqueredirect") location.reload(); // Logged out: the login leads back.
-  if (!response.ok) throw new Error(`${url} answered ${response.status}`);
-  const text = await response.text();
-  await released(); // What follows replaces what is shown.
-  signal.throwIfAborted();
-  return text;
+/** A page as a document, once it may replace what is shown. */
+async function askReleased(url, signal) {
+  try {
+    const page = await askPage(url, { signal });
+    await released();
+    signal.throwIfAborted();
+    return page;
+  } catch (error) {
+    if (error instanceof LoggedOut) location.reload(); // The login leads back.
+    throw error;
+  }
 }
 
 /** Pictures that go listen to the window no more. */
@@ -148,14 +146,14 @@ async function turn(section) {
 async function swap() {
   const signal = pages.signal();
   asked = here();
-  let text;
+  let page;
   try {
-    text = await fetchText(location.href, signal);
+    page = await askReleased(location.href, signal);
   } catch (error) {
     if (signal.aborted) return false;
     throw error;
   }
-  const next = new DOMParser().parseFromString(text, "text/html").getElementById("checkpoint");
+  const next = page.getElementById("checkpoint");
   if (next === null) throw new Error("it is no page of a checkpoint");
   const shown = article();
   document.adoptNode(next);

@@ -5,7 +5,7 @@
 
 import { inLocalTime } from "./format.js";
 import { released } from "./press.js";
-import { patience } from "./requests.js";
+import { askPage } from "./requests.js";
 
 export class Graph {
   #scope;
@@ -35,9 +35,7 @@ export class Graph {
     if (this.#fetching) return;
     this.#fetching = true;
     try {
-      const response = await fetch(location.href, { headers: { Accept: "text/html" }, signal: patience() });
-      if (!response.ok) throw new Error(`the page answered ${response.status}`);
-      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      const page = await askPage(location.href);
       const renewed = page.querySelector("[data-scope=graph]");
       await released();
       if (renewed) this.#scope.replaceChildren(...renewed.childNodes);

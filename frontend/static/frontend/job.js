@@ -9,7 +9,7 @@ import { Graph } from "./graph.js";
 import { follow } from "./live.js";
 import { closeOnLeave } from "./menu.js";
 import { announce, begin } from "./progress.js";
-import { Newest, patience, wait } from "./requests.js";
+import { Newest, askJson, wait } from "./requests.js";
 
 const FETCH_EVERY_MS = 2_000; // At most: with a checkpoint a second, every second one is enough.
 
@@ -54,10 +54,7 @@ async function fetchRest() {
   const pause = wait(FETCH_EVERY_MS);
   try {
     const address = withWindow(page.dataset.details);
-    const headers = { Accept: "application/json" };
-    const response = await fetch(address, { headers, signal: AbortSignal.any([signal, patience()]) });
-    if (!response.ok) throw new Error(`${address} answered ${response.status}`);
-    const value = await response.json();
+    const value = await (await askJson(address, { signal })).json();
     for (const scope of scopes) fill(scope, value);
     tick(page);
     // Numbers do not wait for slow charts; the first chart also loads Plotly.

@@ -5,7 +5,7 @@ import { fill } from "./bind.js";
 import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { released } from "./press.js";
-import { LOOK_MS, patience } from "./requests.js";
+import { LOOK_MS, LoggedOut, askJson } from "./requests.js";
 
 const EVERY_MS = 3_000;
 
@@ -33,13 +33,7 @@ async function refresh() {
   if (document.hidden || isLooking) return;
   isLooking = true;
   try {
-    const headers = { Accept: "application/json" };
-    const response = await fetch(page.dataset.url, { headers, redirect: "manual", signal: patience(LOOK_MS) });
-    if (response.type === "opaqueredirect") {
-      connection.set(false, true);
-      return;
-    }
-    if (!response.ok) throw new Error(`the list answered ${response.status}`);
+    const response = await askJson(page.dataset.url, { ms: LOOK_MS });
     const value = await response.json();
     if (value.now) setServerTime(value.now);
     await released();
@@ -47,8 +41,8 @@ async function refresh() {
     drawSparklines(value.jobs);
     tick(page);
     connection.set(true);
-  } catch {
-    connection.set(false);
+  } catch (error) {
+    connection.set(false, error instanceof LoggedOut);
   } finally {
     isLooking = false;
   }

@@ -9,7 +9,7 @@ import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { follow } from "./live.js";
 import { released } from "./press.js";
-import { LOOK_MS, patience, wait } from "./requests.js";
+import { LOOK_MS, LoggedOut, askJson, askPage, wait } from "./requests.js";
 
 const AT_MOST_EVERY_MS = 500;
 const AT_LEAST_EVERY_MS = 3_000; // For changes that the stream leaves out.
@@ -40,7 +40,8 @@ export function refetch(page, { relevant, show, says }) {
         await lookOnce();
         failures = 0;
       } catch (error) {
-        isDue = true;
+        if (error instanceof LoggedOut) connection.set(false, true);
+        else isDue = true;
         failures += 1;
         pause = wait(Math.min(AT_MOST_EVERY_MS * failures, AT_LEAST_EVERY_MS));
         console.info(`The update failed, trying again: ${error.message}`);
@@ -51,12 +52,8 @@ export function refetch(page, { relevant, show, says }) {
   }
 
   async function lookOnce() {
-    const headers = { Accept: "application/json" };
-    if (etag) headers["If-None-Match"] = etag;
-    const response = await fetch(url, { headers, redirect: "manual", signal: patience(LOOK_MS) });
-    if (response.type === "opaqueredirect") return connection.set(false, true);
+    const response = await askJson(url, { etag, ms: LOOK_MS });
     if (response.status === 304) return;
-    if (!response.ok) throw new Error(`${url} answered ${response.status}`);
     const value = await response.json();
     if (value.now) setServerTime(value.now);
     await released();
@@ -89,10 +86,7 @@ export function refetch(page, { relevant, show, says }) {
 
 /** Replace an element by the one with its id on the page as it is now. */
 export async function renew(id) {
-  const headers = { Accept: "text/html" };
-  const response = await fetch(location.href, { headers, redirect: "manual", signal: patience() });
-  if (!response.ok) throw new Error(`the page answered ${response.status}`);
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const page = await askPage(location.href);
   const renewed = page.getElementById(id);
   if (renewed === null) throw new Error(`the page has no ${id} any more`);
   await released();

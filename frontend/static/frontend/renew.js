@@ -5,7 +5,7 @@
 
 import { Connection } from "./connection.js";
 import { released } from "./press.js";
-import { LOOK_MS, patience } from "./requests.js";
+import { LOOK_MS, LoggedOut, askPage } from "./requests.js";
 import { localise } from "./times.js";
 
 const EVERY_MS = 4_000;
@@ -46,19 +46,12 @@ async function look() {
   if (document.hidden || isLooking) return;
   isLooking = true;
   try {
-    const headers = { Accept: "text/html" };
-    const answer = await fetch(location.href, { headers, redirect: "manual", signal: patience(LOOK_MS) });
-    if (answer.type === "opaqueredirect") {
-      connection.set(false, true);
-      return;
-    }
-    if (!answer.ok) throw new Error(`the page answered ${answer.status}`);
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const page = await askPage(location.href, { ms: LOOK_MS });
     await released();
     replace(page);
     connection.set(true);
-  } catch {
-    connection.set(false);
+  } catch (error) {
+    connection.set(false, error instanceof LoggedOut);
   } finally {
     isLooking = false;
   }

@@ -4,7 +4,7 @@ import { fill } from "./bind.js";
 import { localise } from "./times.js";
 import { released } from "./press.js";
 import { refetch } from "./refetch.js";
-import { patience } from "./requests.js";
+import { ask, parsed } from "./requests.js";
 
 const page = document.getElementById("savepoint-page");
 const announcer = document.getElementById("announcer");
@@ -19,13 +19,10 @@ async function show(value) {
 }
 
 async function drawTree() {
-  const headers = { Accept: "text/html" };
-  if (etag) headers["If-None-Match"] = etag;
-  const response = await fetch(page.dataset.lineage, { headers, redirect: "manual", signal: patience() });
+  const response = await ask(page.dataset.lineage, "text/html", { etag });
   if (response.status === 304) return;
-  if (!response.ok) throw new Error(`${page.dataset.lineage} answered ${response.status}`);
   const isFirst = etag === null;
-  const fetched = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fetched = await parsed(response);
   await released();
   const tree = document.getElementById("lineage");
   // The first tree is the one on the page already; replacing it would lose the focus in it.
