@@ -35,8 +35,8 @@ from weir.protocol.elements import Element, Records, Watermark
 from weir.protocol.restore import CHANGES
 from weir.state import store
 from weir.state.backends.rocksdb_timers import FrozenRocksTimers
-from weir.state.changed_rows import ChangedRows
-from weir.state.columns import FrozenColumn
+from weir.state.columns.changed_rows import ChangedRows
+from weir.state.columns.column import FrozenColumn
 from weir.state.keyed import State
 from weir.state.store import Changes
 from weir.state.timers import Timer

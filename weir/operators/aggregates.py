@@ -31,9 +31,9 @@ from weir.operators.row_groups import Groups, SlotGrouper, group_rows
 from weir.operators.tuple_slots import TupleSlots
 
 if TYPE_CHECKING:
-    from weir.state.changed_rows import Slots
-    from weir.state.columnar import ColumnarTable
-    from weir.state.columns import Column
+    from weir.state.columns.changed_rows import Slots
+    from weir.state.columns.column import Column
+    from weir.state.columns.table import ColumnarTable
 
 Values = npt.NDArray[Any]
 

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from weir.errors import KeyTypeError
 from weir.operators.row_groups import Indices
-from weir.state.integer_index import IntegerIndex
-from weir.state.key_index import KeyIndex
+from weir.state.columns.integer_index import IntegerIndex
+from weir.state.columns.key_index import KeyIndex
 
 if TYPE_CHECKING:
-    from weir.state.changed_rows import Slots
-    from weir.state.columnar import ColumnarTable
+    from weir.state.columns.changed_rows import Slots
+    from weir.state.columns.table import ColumnarTable
 
 _SIZE_MIN = 1_024
 _UNKNOWN = 0  # The slot of the null key, which is no tuple.

@@ -1,6 +1,6 @@
 """State of operators: frozen at a barrier, written while the stream runs on.
 
-*Keyed state* (``backend``, ``keyed``, ``columnar``, ``timers``) belongs to a key and moves with its
+*Keyed state* (``backend``, ``keyed``, ``columns``, ``timers``) belongs to a key and moves with its
 key group when a job is rescaled. Values per key lie in memory or on local disk (``backends``), and
 may have a time-to-live (``ttl``, ``expiry``, ``expiring``). *Operator state* (``operator_state``)
 belongs to a subtask. Restored state may have other types than the program declares now;

@@ -41,23 +41,19 @@ import pyarrow as pa
 
 from weir.common.typeinfo import ListTypeInfo, MapTypeInfo, TypeInformation, type_from_wire
 from weir.errors import KeyTypeError, RestoreError, SchemaError
-from weir.graph.key_groups import encode_key
 from weir.ids import KeyGroupRange, StateHandle
 from weir.protocol.restore import CHANGES, WHOLE
 from weir.state.backend import FrozenKeyedState, FrozenState, KeyedStateBackend, file_name
 from weir.state.backends.base import FrozenChanges, Part, StateTable
 from weir.state.chains import Chain, Valid, slices
-from weir.state.changed_rows import Slots
 from weir.state.codec import (
     MixedKeysError,
-    SlotKey,
-    key_of_slot,
     load_keys,
-    slot_of,
     store_keys,
     stored_key_type,
 )
-from weir.state.columnar import ColumnarTable, FrozenColumns
+from weir.state.columns.stored_rows import restore_rows, table_content
+from weir.state.columns.table import ColumnarTable, FrozenColumns
 from weir.state.expiry import live, live_rows
 from weir.state.keyed_timers import FrozenTimers, KeyedTimers
 from weir.state.pieces import FIRST_OBJECTS, PIECE_OBJECTS, PieceSize, keys_of, rows_of
@@ -67,7 +63,6 @@ from weir.state.state_files import (
     TIMERS_SINCE,
     About,
     Content,
-    arrow_to_wire,
     schema_of,
     unreadable,
     write_files,
@@ -77,7 +72,6 @@ from weir.storage.writer import StoredSnapshotWriter
 
 Frozen: TypeAlias = FrozenKeyedState | FrozenTimers | FrozenColumns
 Groups: TypeAlias = npt.NDArray[np.uint16]
-_Rows: TypeAlias = slice | Slots  # Of a table: as they lie, or by their numbers.
 
 
 class KeyedPart:
@@ -125,7 +119,9 @@ def write_snapshot(frozen: Frozen, writer: StoredSnapshotWriter) -> tuple[StateH
                 handles += _write_state(frozen, state, writer)
                 state.tables.end()
         case FrozenColumns():
-            handles += _write_rows(frozen, f"table.{frozen.name}", partial(_table, frozen), writer)
+            handles += _write_rows(
+                frozen, f"table.{frozen.name}", partial(table_content, frozen), writer
+            )
         case FrozenTimers():
             handles += _write_rows(frozen, "timers", partial(_timers, frozen), writer)
             for queue in frozen.timers.values():
@@ -267,7 +263,8 @@ def restore(
                 case "timers":
                     _restore_timers(about, batches, target)
                 case "table":
-                    _restore_table(about, batches, target)
+                    table = target.table(about.name, *about.table_types)
+                    restore_rows(table, about, (batch for _, batch in batches))
                 case "value" | "list" | "map" | "reducing" | "aggregating":
                     _restore_state(about, batches, target, allow_pickled_state)
                 case unknown:
@@ -468,74 +465,6 @@ def _timers(frozen: FrozenTimers, of_changes: bool, canonical: bool) -> Content:
     return Content(schema, batches())
 
 
-def _table(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> Content:
-    """The rows of a table: all, in their order, or those that changed."""
-    keys, groups = frozen.keys, frozen.groups
-    first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
-    of_objects = pa.types.is_large_binary(keys.type)  # In canonical form.
-    piece_rows = PIECE_OBJECTS if of_objects else frozen.rows
-
-    def keys_at(rows: _Rows) -> pa.Array:
-        if not isinstance(rows, slice):
-            return keys.take(pa.array(rows - 1, mask=rows == 0))
-        if rows.start == 0:
-            return pa.concat_arrays([pa.nulls(1, keys.type), keys[: rows.stop - 1]])
-        return keys[rows.start - 1 : rows.stop - 1]
-
-    def slots(rows: _Rows) -> list[SlotKey]:
-        return [None if key is None else slot_of(key) for key in keys_at(rows).to_pylist()]
-
-    def stored_keys(rows: _Rows) -> pa.Array:
-        if not of_objects:
-            return keys_at(rows)
-        if key_kind is not None:
-            return store_keys(slots(rows), key_kind)
-        return keys_at(rows).fill_null(encode_key(None))
-
-    def pieces() -> Iterator[tuple[_Rows, list[npt.NDArray[Any]]]]:
-        if of_changes:
-            for changed, values in frozen.changes():
-                for span in _spans(0, len(changed), piece_rows):
-                    yield changed[span], [column[span] for column in values]
-            return
-        for chunk, chunk_end, values in frozen.chunks():
-            for span in _spans(max(chunk, first), chunk_end, piece_rows):
-                own = slice(span.start - chunk, span.stop - chunk)
-                yield span, [column[own] for column in values]
-
-    key_kind: pa.DataType | None = keys.type
-    if of_objects:
-        # Columns are read once only, so the type must be right the first time.
-        known = frozen.changed_rows() if of_changes else _spans(first, frozen.rows, piece_rows)
-        key_kind = None if canonical else stored_key_type(slots(rows) for rows in known)
-    columns = {name: column.dtype for name, column in frozen.columns.items()}
-    about = About(
-        "table",
-        frozen.name,
-        frozen.max_parallelism,
-        key_kind is None,
-        {
-            "key": None if frozen.key_type is None else arrow_to_wire(frozen.key_type),
-            "columns": {name: dtype.str for name, dtype in columns.items()},
-        },
-    )
-    kinds = {name: pa.from_numpy_dtype(dtype) for name, dtype in columns.items()}
-    schema = schema_of(about, keys.type if key_kind is None else key_kind, kinds)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for rows, values in pieces():
-            # Of a slice the arrays are those that are there: no copy.
-            arrays = [pa.array(groups[rows]), stored_keys(rows), *map(pa.array, values)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    return Content(schema, batches(), of_objects)
-
-
-def _spans(start: int, end: int, size: int) -> Iterator[slice]:
-    """``start`` to ``end`` in spans of ``size`` at most."""
-    return (slice(at, min(at + size, end)) for at in range(start, end, size))
-
-
 # Reading.
 
 
@@ -624,22 +553,6 @@ def _restore_timers(
                 queue.restore_changes(own)
             else:
                 queue.restore((group, timer) for group, timer, _ in own)
-
-
-def _restore_table(
-    about: About, batches: Iterator[tuple[Groups, pa.RecordBatch]], target: RestoreTarget
-) -> None:
-    key_type, dtypes = about.table_types
-    table = target.table(about.name, key_type, dtypes)
-    for _, batch in batches:
-        keys = batch.column("key")
-        if about.canonical_keys:
-            slots = table.slots_of([key_of_slot(s) for s in load_keys(keys, canonical=True)])
-        else:
-            slots = table.slots_of(keys)
-        for name in dtypes:
-            values = batch.column(name).to_numpy(zero_copy_only=False)
-            table.column(name).scatter(slots, values)
 
 
 def _runs(groups: Groups) -> Iterator[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from weir.protocol.deployment import RestoredHandle
 from weir.state.backend import KeyedStateBackend
 from weir.state.backends.base import Held, StateTables
 from weir.state.chains import by_name, is_shared, parts_to_read
-from weir.state.columnar import ColumnarTable
+from weir.state.columns.table import ColumnarTable
 from weir.state.evolution import (
     Declaration,
     Evolution,

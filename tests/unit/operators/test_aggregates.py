@@ -36,7 +36,7 @@ from weir.operators.row_groups import SCRATCH_SLOTS_MAX, SlotGrouper, group_rows
 from weir.operators.sinks import CollectSink
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobEvent
 from weir.protocol.lifecycle import JobStatus
-from weir.state.columnar import ColumnarTable
+from weir.state.columns.table import ColumnarTable
 
 KEY = ColumnKeySelector(("k",))
 EVERYTHING = parse_aggregates(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from weir.graph.key_groups import key_group_range
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
 from weir.state.backend import KeyedStateBackend
-from weir.state.columnar import ColumnarTable
+from weir.state.columns.table import ColumnarTable
 from weir.state.keyed_timers import KeyedTimers
 from weir.state.snapshot import KeyedPart, restore
 from weir.state.timers import Timer, TimerQueue

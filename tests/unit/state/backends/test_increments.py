@@ -35,7 +35,7 @@ from weir.state import chains, keyed_timers, progress
 from weir.state.backends import changed_keys, rocksdb_timers
 from weir.state.backends.choice import open_tables
 from weir.state.chains import CHANGES_FILES_LONG, SLICES
-from weir.state.columnar import ColumnarTable
+from weir.state.columns.table import ColumnarTable
 from weir.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from weir.state.keyed_timers import KeyedTimers
 from weir.state.store import OperatorStateStore

@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from tests.seeds import share
 from tests.unit.operators.test_windows import Pipeline
 from tests.unit.state.backends.test_increments import IncrementsMachine
+from tests.unit.state.columns.test_integer_index import numbered, spans
+from tests.unit.state.columns.test_table import ALL, FreezingColumns, all_values
 from tests.unit.state.snapshots import ONE
-from tests.unit.state.test_columnar_state import ALL, FreezingColumns, all_values
-from tests.unit.state.test_integer_index import numbered, spans
 from weir.config import StateBackendKind, StateConfig
-from weir.state import integer_index
 from weir.state.backends import heap, mapped
 from weir.state.backends.arrays import HeapArrays
 from weir.state.backends.choice import open_tables
 from weir.state.backends.heap import HeapTables
 from weir.state.backends.mapped import FILE_BYTES_MIN, MappedArrays
-from weir.state.columnar import ColumnarTable
-from weir.state.integer_index import IntegerIndex
+from weir.state.columns import integer_index
+from weir.state.columns.integer_index import IntegerIndex
+from weir.state.columns.table import ColumnarTable
 from weir.storage.local_directory import LocalDirectory
 
 DEADLINE = settings(deadline=None)
@@ -249,7 +249,7 @@ from pathlib import Path
 from weir.errors import StorageError
 from weir.ids import KeyGroupRange
 from weir.state.backends.mapped import MappedArrays
-from weir.state.columnar import ColumnarTable
+from weir.state.columns.table import ColumnarTable
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
 arrays = MappedArrays(Path(sys.argv[1]))

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from weir.graph.key_groups import Key, decode_key, encode_key
 from weir.state.backends.arrays import Arrays
-from weir.state.bytes_index import BytesIndex
 from weir.state.codec import SlotKey, canonical, used_values
-from weir.state.integer_index import IntegerIndex, Numbers
+from weir.state.columns.bytes_index import BytesIndex
+from weir.state.columns.integer_index import IntegerIndex, Numbers
 
 Keys: TypeAlias = "npt.NDArray[Any] | pa.Array | Sequence[Key]"
 

@@ -3,7 +3,7 @@
 Every key has a dense row number, its *slot*; a value column is one NumPy array indexed by slot. So
 a slice costs one look-up of its keys and a gather and a scatter per column.
 
-Freezing is copy on write by chunk (``columns``). Keys and their groups are only ever appended, so a
+Freezing is copy on write by chunk (``column``). Keys and their groups are only ever appended, so a
 view simply keeps those arrays and their length.
 
 Row 0 belongs to the null key and is empty where there is none.
@@ -23,10 +23,10 @@ from weir.errors import ConfigError, ProtocolError, RestoreError
 from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays, HeapArrays
-from weir.state.changed_rows import ChangedRows, Slots
 from weir.state.codec import key_groups_of, slot_key
-from weir.state.columns import ROWS_MIN, Column
-from weir.state.key_index import KeyIndex, Keys
+from weir.state.columns.changed_rows import ChangedRows, Slots
+from weir.state.columns.column import ROWS_MIN, Column
+from weir.state.columns.key_index import KeyIndex, Keys
 from weir.state.progress import ONLY, Progress, Since
 
 CHUNK_ROWS = 65_536

@@ -11,7 +11,7 @@ import pytest
 
 from weir.errors import KeyTypeError
 from weir.state.codec import slot_key
-from weir.state.key_index import KeyIndex
+from weir.state.columns.key_index import KeyIndex
 
 DAY = dt.datetime(2026, 11, 27, 6)
 KEYS: dict[str, tuple[pa.DataType | None, list[Any]]] = {

@@ -2,9 +2,8 @@
 
 The values lie one behind the other in one array, the end of each in another. They are looked up for
 whole arrays at a time by their 64-bit hashes, which an index of integers numbers
-(``weir.state.integer_index``); then the values that are stored under these numbers are compared
-with those that are looked up. Few bytes of it are Python objects, so that all of it can lie in
-files.
+(``integer_index``); then the values that are stored under these numbers are compared with those
+that are looked up. Few bytes of it are Python objects, so that all of it can lie in files.
 
 Of two values with one hash the later one gets a *stand-in*, the next hash that no value has. Such
 values are in a dictionary: there are none among less than some billions by accident.
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.codec import hash_64_column
-from weir.state.integer_index import IntegerIndex, Numbers
+from weir.state.columns.integer_index import IntegerIndex, Numbers
 
 _ROWS_MIN = 256
 _BYTES_MIN = 1 << 12

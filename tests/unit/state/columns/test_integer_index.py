@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.state.integer_index import IntegerIndex
+from weir.state.columns.integer_index import IntegerIndex
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.state.backends.arrays import Arrays
-from weir.state.changed_rows import ChangedRows, Slots
+from weir.state.columns.changed_rows import ChangedRows, Slots
 from weir.state.progress import Progress
 
 ROWS_MIN: Final = 1_024

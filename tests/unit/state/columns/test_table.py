@@ -15,8 +15,8 @@ from tests.unit.state.snapshots import ONE
 from weir.errors import ConfigError, KeyTypeError, ProtocolError, RestoreError
 from weir.graph.key_groups import key_group
 from weir.ids import CheckpointId, KeyGroupRange
-from weir.state.columnar import ColumnarTable, FrozenColumns
-from weir.state.columns import FrozenColumn
+from weir.state.columns.column import FrozenColumn
+from weir.state.columns.table import ColumnarTable, FrozenColumns
 
 ALL = KeyGroupRange(0, 15)
 

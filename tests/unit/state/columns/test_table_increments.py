@@ -12,9 +12,9 @@ from weir.cli.inspect import valid_rows
 from weir.config import StateConfig
 from weir.ids import CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.restore import CHANGES, WHOLE
-from weir.state import changed_rows
 from weir.state.chains import TABLE_FILES_LONG
-from weir.state.columnar import ColumnarTable
+from weir.state.columns import changed_rows
+from weir.state.columns.table import ColumnarTable
 from weir.state.store import OperatorStateStore
 from weir.storage.memory import MemoryStore
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.state import bytes_index
 from weir.state.backends import mapped
 from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.backends.mapped import MappedArrays
-from weir.state.bytes_index import BytesIndex
+from weir.state.columns import bytes_index
+from weir.state.columns.bytes_index import BytesIndex
 
 TEXT, BINARY = pa.large_string(), pa.large_binary()
 VALUES = {
