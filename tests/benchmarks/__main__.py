@@ -1,10 +1,10 @@
 """``python -m tests.benchmarks [row ...] [--quick] [--json FILE [--resume]] [--compare [FILE]]``.
 
 Each run is kept as JSON with its host and load, in ``build/benchmarks`` where no file is named: it
-is written after each benchmark, and ``--resume`` goes on with it. The report of the last release
-lies in the repository, in ``tests/benchmarks/releases``. A benchmark that ran beside other work is
-marked. With ``--against CHECKOUT`` the rows are measured in turns here and in another checkout, and
-shown side by side.
+is written after each benchmark, of which each has a process of its own, and ``--resume`` goes on
+with it. The report of the last release lies in the repository, in ``tests/benchmarks/releases``. A
+benchmark that ran beside other work is marked. With ``--against CHECKOUT`` the rows are measured in
+turns here and in another checkout, and shown side by side.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
@@ -102,6 +104,17 @@ RUNS = Path("build", "benchmarks")
 RELEASES = Path(__file__).parent / "releases"
 
 
+def measured(name: str, quick: bool) -> list[Row]:
+    """The rows of one benchmark, in a process of its own: what others loaded has no part in it."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_measure, name, quick).result()
+
+
+def _measure(name: str, quick: bool) -> list[Row]:
+    logging.getLogger("weir").setLevel(logging.ERROR)  # Failures are what recovery is about.
+    return BENCHMARKS[name](quick)
+
+
 def newest(directory: Path) -> Path | None:
     """The newest report below a directory."""
     reports = sorted(directory.glob("*.json"), key=lambda path: Report.load_from(path).measured_at)
@@ -154,7 +167,6 @@ def main() -> int:
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     if given.resume and given.json is None:
         parser.error("--resume goes on with a report; name it with --json FILE")
-    logging.getLogger("weir").setLevel(logging.ERROR)  # Failures are what recovery is about.
     console = Console()
     if not console.is_terminal:
         console.width = FILE_WIDTH
@@ -178,7 +190,7 @@ def main() -> int:
             continue
         started = time.monotonic()
         try:
-            rows += BENCHMARKS[name](given.quick)
+            rows += measured(name, given.quick)
         except Exception as error:  # The rest of the table is worth having.
             failed[name] = error
             console.print_exception()
@@ -186,8 +198,8 @@ def main() -> int:
         beside[name] = before.or_more(work)
         style = "dim" if beside[name].is_little else "yellow"
         console.print(f"[{style}]{name}: {took:.0f} s; beside it {beside[name]}[/{style}]")
-        measured = {name: work for name, work in beside.items() if name not in failed}
-        Report.made(rows, is_quick=given.quick, load=load, beside=measured).save(path)
+        kept = {name: work for name, work in beside.items() if name not in failed}
+        Report.made(rows, is_quick=given.quick, load=load, beside=kept).save(path)
     show(rows, console)
     console.print(f"[dim]kept as {path}[/dim]")
     for name, cause in failed.items():

@@ -166,6 +166,7 @@ class _Bench:
 
     def stop_and_restore(self) -> Measured:
         """Stop with a savepoint and submit the job anew from it; until its next row."""
+        self.job.await_status("running")  # Its first row may come before the control plane knows.
         stopped = self._plane.await_success(self.job.ask("stop", drain=False), START_S)
         self.job.await_status("finished")
         begun, over = _s(stopped["created_at"]), _s(stopped["ended_at"])

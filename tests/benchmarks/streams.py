@@ -53,6 +53,7 @@ def streams(quick: bool) -> list[Row]:
             "REDIS_URL": redis.url,
             "WEIR_HOME": home,
             "WEIR_LOG_LEVEL": "WARNING",
+            "WEIR_STREAMS_PER_USER_MAX": str(2 * STREAMS),  # One account has all of them.
         }
         with Web(Path(home) / "web.log", environment) as web:
             session = client.cookies[settings.SESSION_COOKIE_NAME].value
@@ -80,10 +81,12 @@ class Load:
         # All threads of the pool are started, so that what comes then is what waiting costs.
         await asyncio.gather(*(self._get("/jobs/") for _ in range(100)))
         self._before = await asyncio.to_thread(self._usage)
-        waiting = [asyncio.create_task(self._stream(n % WATCHED_JOBS)) for n in range(STREAMS)]
-        waiting += [asyncio.create_task(self._poll(n)) for n in range(POLLS)]
+        clients = [self._stream(n % WATCHED_JOBS) for n in range(STREAMS)]
+        clients += [self._poll(n) for n in range(POLLS)]
+        waiting = []
         try:
-            for _ in waiting:
+            for client in clients:  # Too many connections without a request would be refused.
+                waiting.append(asyncio.create_task(client))
                 await asyncio.wait_for(self._opened.acquire(), 60)
             await self._hold(seconds)
             for number in range(commands):
