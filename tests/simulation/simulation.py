@@ -104,6 +104,7 @@ from weir.protocol.pending import STOP_KINDS
 from weir.state import chains
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path
+from weir.storage.local_directory import COPIES, LocalDirectory
 from weir.storage.manifest import Tombstone, load
 from weir.storage.memory import MemoryStore
 from weir.worker.versions import installed_versions
@@ -621,7 +622,7 @@ class Simulation:
         self._note("the driver died")
         for slot in cluster.slots.values():
             if slot.worker is None:
-                slot.delete_copies()
+                slot.leave_copies()
             slot.alive = False
             slot.commands.cut = True
             slot.worker = None
@@ -1082,6 +1083,10 @@ class Simulation:
             raise InvariantBroken(f"left over: {state.pending} {state.queue} {self._open}")
         if processes := [p for a in self._applications for p in a.processes.values()]:
             raise InvariantBroken(f"{len(processes)} worker processes are left")
+        if self.keeps_copies and not (len(self._applications) == 1 and self._last.driver_alive):
+            # What slots left that ended with their driver goes with a later one of the job.
+            directory = self._config.state.local_copies_directory
+            LocalDirectory(directory, COPIES, self.job_id).close()
         if left := [str(directory) for directory in self._copies if directory.exists()]:
             raise InvariantBroken(f"local copies are left in {left}")
         if self.operator is not None:

@@ -15,7 +15,7 @@ from weir.output.needs import Known, Need
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.restore import CHANGES
 from weir.state import chains, store
-from weir.state.changed_rows import ChangedRows
+from weir.state.columns.changed_rows import ChangedRows
 from weir.storage.local_copies import LocalCopies
 
 pytestmark = pytest.mark.whole
@@ -55,7 +55,7 @@ def test_a_local_copy_that_is_taken_unchecked_is_caught(
 def test_copies_that_are_never_deleted_are_caught(
     monkeypatch: pytest.MonkeyPatch, show: Show
 ) -> None:
-    monkeypatch.setattr(InProcessSlot, "delete_copies", lambda slot: None)
+    monkeypatch.setattr(InProcessSlot, "leave_copies", lambda slot: None)
     failure = caught_at("the copies of a slot outlive it", show, first=4)
     assert "local copies are left" in str(failure)
 

@@ -77,10 +77,12 @@ class Driver:
         """Wait for its exit code."""
         return self.process.wait(timeout_s)
 
-    @property
-    def told(self) -> list[dict[str, Any]]:
-        """The events it wrote."""
-        return [json.loads(line) for line in self.events.read_text().splitlines()]
+    def told_of(self, kind: str, **values: Any) -> list[dict[str, Any]]:
+        """The events of a kind that it wrote with these values."""
+        wanted = {"type": kind, **values}.items()
+        lines = self.events.read_text().splitlines() if self.events.exists() else ()
+        told = [json.loads(line)["message"] for line in lines]
+        return [event for event in told if wanted <= event.items()]
 
     def left(self) -> list[psutil.Process]:
         """Its JVM, slots, templates and workers that still live."""
@@ -136,6 +138,38 @@ def test_a_killed_driver_takes_all_along_and_its_successor_goes_on(
     rows = rows_of(place.output)
     assert count(rows, N) == EXACT
     assert not wrong_numbers(rows)
+
+
+def test_a_killed_driver_leaves_local_copies_to_its_successor(session: str, tmp_path: Path) -> None:
+    """The second driver completes no checkpoint, so what it restores locally is the first's."""
+    place, copies = Place(tmp_path), tmp_path / "copies"
+    keeping = ("--arg", f"copies={copies}")
+    with driver(session, place, *keeping) as first:
+        wait_until(lambda: len(place.completed) > 2, "three checkpoints")
+        first.process.kill()
+        wait_until_gone(first.left)
+    newest = place.completed[0]
+    assert list(copies.glob("*/*")), "no copy outlived its driver"
+
+    with driver(session, place, *keeping, "--restore", "latest", "--interval", "600s") as second:
+        wait_until(lambda: second.told_of("JobChanged", status="running"), "it goes on")
+        worker = second.told_of("WorkerStarted")[0]["pid"]
+        os.kill(worker, signal.SIGKILL)
+        (recovered,) = wait_until(lambda: second.told_of("Recovered"), "a worker is replaced")
+        second.process.kill()
+        wait_until_gone(second.left)
+    assert place.completed[0] == recovered["restored_checkpoint"] == newest
+    stored = recovered["restored_bytes"] - recovered["restored_local_bytes"]
+    # Each subtask gets the watermarks of all, also those that the other slot wrote.
+    assert 0 < stored < 1_000 < recovered["restored_local_bytes"]
+
+    with driver(session, place, *keeping, "--restore", "latest") as third:
+        assert third.end() == 0, (tmp_path / "driver.log").read_text()[-4_000:]
+        wait_until_gone(third.left)
+    rows = rows_of(place.output)
+    assert count(rows, N) == EXACT
+    assert not wrong_numbers(rows)
+    assert not list(copies.iterdir()), "the job has ended"
 
 
 def test_a_driver_without_its_jvm_ends(session: str, tmp_path: Path) -> None:

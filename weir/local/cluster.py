@@ -213,17 +213,15 @@ class InProcessSlot:
     commands: DelayedLink
     reports: DelayedLink
     alive: bool = True
+    is_released: bool = False
     worker: InProcessWorker | None = None
     copies: LocalDirectory | None = None  # Of state files, from worker to worker.
 
-    def delete_copies(self) -> None:
-        """Delete its directory, as the end of its process does."""
-        if self.copies is not None:
+    def leave_copies(self) -> None:
+        """Delete its directory where the slot was released; else a later one finds it."""
+        if self.copies is not None and self.is_released:
             self.copies.close()
-
-    def abandon_copies(self) -> None:
-        """Leave its directory, as the death of its process does."""
-        if self.copies is not None:
+        elif self.copies is not None:
             self.copies.abandon()
 
 
@@ -386,7 +384,7 @@ class InProcessCluster:
             return
         slot.alive = False
         slot.commands.cut = True
-        slot.abandon_copies()
+        slot.leave_copies()
         if slot.worker is not None:
             self.kill(slot.worker)
         if self.slots.get(slot.index) is slot:
@@ -414,11 +412,11 @@ class InProcessCluster:
                 if slot.worker is not None and slot.worker.attempt == attempt:
                     self._stop(slot.worker, grace_ms)
             case ReleaseSlot():
-                slot.alive = False
+                slot.alive, slot.is_released = False, True
                 if slot.worker is not None:
                     self._stop(slot.worker, grace_ms=0)
                 else:
-                    slot.delete_copies()
+                    slot.leave_copies()
                 if self.slots.get(slot.index) is slot:  # A late slot is released twice.
                     del self.slots[slot.index]
 
@@ -476,7 +474,7 @@ class InProcessCluster:
         process.inbox.clear()
         self.release(process, exit_code)
         if process.slot is not None and not process.slot.alive:
-            process.slot.delete_copies()
+            process.slot.leave_copies()
         del self.processes[process.pid]
         for peer in list(self.processes.values()):
             if peer.attempt == process.attempt:

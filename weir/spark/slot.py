@@ -151,7 +151,8 @@ class _Supervisor:
         self._masker = Masker()  # Of the job's secrets.
         self._masked_stdout: MaskedPipe | None = None
         self._copies: LocalDirectory | None = None  # Of state files, from worker to worker.
-        self._released = False
+        self._has_left = False
+        self._is_released = False  # By the job master: the job needs nothing here any more.
         self._connect_deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
         self._heartbeat_due = 0.0
         self._cgroup = cgroup
@@ -168,7 +169,7 @@ class _Supervisor:
 
     def run(self) -> None:
         try:
-            while not self._released:
+            while not self._has_left:
                 self._round()
         finally:
             self._release()
@@ -214,11 +215,11 @@ class _Supervisor:
                 case StopWorker(attempt, grace_ms):
                     self._stop_worker(attempt, grace_ms / 1000)
                 case ReleaseSlot():
-                    self._released = True
+                    self._has_left = self._is_released = True
                 case _:
                     raise ProtocolError(f"{type(message).__name__} is no command for a slot")
         if self._connection.ended:
-            self._released = True
+            self._has_left = True
 
     def _accept(self, accepted: SlotAccepted) -> None:
         if self._program is not None:
@@ -444,8 +445,10 @@ class _Supervisor:
         if (template := self._template) is not None:
             self._detach(template)
             template.end()
-        if self._copies is not None:
+        if self._copies is not None and self._is_released:
             self._copies.close()
+        elif self._copies is not None:  # The job's next driver, or this one, starts another slot.
+            self._copies.abandon()
         if self._program is not None:
             self._program.close()
         if self._masked_stdout is not None:

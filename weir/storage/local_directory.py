@@ -4,24 +4,28 @@ Its process holds a lock on a file beside it, which ends with the process in any
 looked at only by processes of the same account. The directory of a process that died is abandoned:
 the next process deletes it. One with an owner may have a label, which lies in the file of the lock:
 a process with the same owner leaves it there, takes over its files if it gets the same label, and
-deletes it with its own at the latest.
+deletes it with its own at the latest. Those of other owners leave it there for an hour, in which
+the owner may come back.
 """
 
 import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
+from typing import Final
 from weakref import finalize
 
 from weir.errors import ConfigError
 
 _DIRECTORY, _LOCK = "-db", ".lock"
 _LABEL_BYTES_MAX = 4_096
+_SPARED_S: Final = 3_600.0  # After its last file came or went.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ class LocalDirectory:
         """Make the directory, and delete those that processes left which are gone.
 
         Args:
-            owner: The job whose abandoned directories are not deleted yet; None: all of them are.
+            owner: The job that the directory is for, which may leave it to a later process; None:
+                all that are abandoned are deleted.
 
         Raises:
             ConfigError: The parent directory cannot be used.
@@ -85,11 +90,12 @@ class LocalDirectory:
         """
         line = f"{self._owner} {label}\n".encode()
         os.ftruncate(self._lock, os.pwrite(self._lock, line, 0))
-        return sum(
-            _move(directory, self.path)
-            for directory, abandoned in _abandoned(self.path.parent, self._purpose)
-            if abandoned == line
-        )
+        count = 0
+        for directory, held, abandoned in _abandoned(self.path.parent, self._purpose):
+            if abandoned == line:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                count += _move(directory, self.path)
+        return count
 
     def abandon(self) -> None:
         """Leave the directory as the death of the process would."""
@@ -102,7 +108,7 @@ class LocalDirectory:
             return
         self._delete()
         if self._owner is not None:
-            _delete_abandoned(self.path.parent, self._purpose)
+            _delete_abandoned(self.path.parent, self._purpose, self._owner, is_over=True)
 
 
 def _delete(directory: Path, lock: int) -> None:
@@ -119,15 +125,36 @@ def _lock_of(directory: Path) -> Path:
     return directory.with_name(directory.name + _LOCK)
 
 
-def _delete_abandoned(parent: Path, purpose: Purpose, owner: str | None = None) -> None:
-    spared = None if owner is None else f"{owner} ".encode()
-    for directory, label in _abandoned(parent, purpose):
-        if spared is None or not label.startswith(spared):
+def _delete_abandoned(
+    parent: Path, purpose: Purpose, owner: str | None = None, *, is_over: bool = False
+) -> None:
+    """Delete what processes left; ``is_over``: those of this owner are not needed any more."""
+    for directory, held, label in _abandoned(parent, purpose):
+        if owner is None or not label:
+            is_spared = False
+        elif label.startswith(f"{owner} ".encode()):
+            is_spared = not is_over
+        else:
+            is_spared = _age_s(directory) < _SPARED_S
+        if not is_spared:
+            fcntl.flock(held, fcntl.LOCK_EX)
             _remove(directory)
 
 
-def _abandoned(parent: Path, purpose: Purpose) -> Iterator[tuple[Path, bytes]]:
-    """Each directory whose process is gone, while it is locked here, and its label."""
+def _age_s(directory: Path) -> float:
+    """The seconds since a file in a directory came or went; infinite where there is none."""
+    try:
+        return time.time() - directory.lstat().st_mtime
+    except OSError:
+        return float("inf")
+
+
+def _abandoned(parent: Path, purpose: Purpose) -> Iterator[tuple[Path, int, bytes]]:
+    """Each directory whose process is gone, its lock, and its label.
+
+    The lock is shared: slots that begin at the same moment all look, and none takes another for the
+    process of a directory. Before a directory is changed its lock is taken alone, after a moment.
+    """
     for lock in parent.glob(f"{purpose.prefix}*{_LOCK}"):
         try:
             held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
@@ -136,9 +163,9 @@ def _abandoned(parent: Path, purpose: Purpose) -> Iterator[tuple[Path, bytes]]:
         try:
             if os.fstat(held).st_uid != os.getuid():
                 continue
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
             directory = lock.with_name(lock.name.removesuffix(_LOCK))
-            yield directory, os.pread(held, _LABEL_BYTES_MAX, 0)
+            yield directory, held, os.pread(held, _LABEL_BYTES_MAX, 0)
         except OSError:
             continue  # Its process lives.
         finally:

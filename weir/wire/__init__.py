@@ -1,4 +1,4 @@
-"""Messages between driver and control plane on the network: checked, bounded, in nine versions.
+"""Messages between driver and control plane on the network: checked, bounded, versioned.
 
 ``weir.protocol`` says what the messages are, with the standard library alone, and its fields carry
 their bounds (``weir.bounds``). Here msgspec reads and writes them: ``mirrors`` makes a struct for

@@ -54,6 +54,25 @@ def test_a_worker_finds_what_the_one_before_left_and_the_end_of_the_slot_deletes
     assert not list((tmp_path / "copies").iterdir())
 
 
+def test_a_later_slot_of_the_job_finds_what_one_left_that_lost_its_driver(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    for attempt in (1, 2):
+        with supervisor(master) as process:
+            slot = master.accept_slot(program(behaviour="copy"), copies_directory=tmp_path)
+            worker, _ = master.start_worker(slot, attempt)
+            master.deploy(worker, attempt)
+            master.expect_details(left=[name_of(1)] if attempt == 2 else [])
+            if attempt == 1:
+                for peer in (slot, worker):
+                    master.peers.remove(peer)
+                    peer.close()
+                assert process.wait(TIMEOUT_S) == 0
+                (directory,) = directories(tmp_path)
+                assert os.listdir(directory) == [name_of(1)]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("is_spare", [False, True])
 def test_a_slot_takes_over_what_one_left_that_was_killed_in_its_place(
     master: FakeMaster, tmp_path: Path, is_spare: bool

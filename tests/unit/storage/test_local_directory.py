@@ -2,10 +2,13 @@
 
 import fcntl
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import TIMEOUT_S
 from weir.storage import local_directory
 from weir.storage.local_directory import COPIES, ROCKSDB, LocalDirectory
 
@@ -78,13 +81,43 @@ def test_abandoned_directories_stay_for_their_owner_until_it_closes_one(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("owner", [None, "jo", "job2", "job 1"])
-def test_abandoned_directories_are_deleted_by_others(tmp_path: Path, owner: str | None) -> None:
+def test_abandoned_directories_are_deleted_by_one_without_an_owner(tmp_path: Path) -> None:
     lost = labelled(tmp_path, "1", "a")
     lost.abandon()
+    other = LocalDirectory(str(tmp_path), COPIES)
+    assert not lost.path.exists()
+    other.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("owner", ["jo", "job2", "job 1"])
+def test_other_owners_leave_abandoned_directories_for_an_hour(tmp_path: Path, owner: str) -> None:
+    lost = labelled(tmp_path, "1", "a")
+    lost.abandon()
+    LocalDirectory(str(tmp_path), COPIES, owner).close()
+    assert os.listdir(lost.path) == ["a"]
+    long_ago = time.time() - local_directory._SPARED_S - 1
+    os.utime(lost.path, (long_ago, long_ago))
     other = LocalDirectory(str(tmp_path), COPIES, owner)
     assert not lost.path.exists()
     other.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_look_of_another_process_hides_no_directory(tmp_path: Path) -> None:
+    lost = labelled(tmp_path, "1", "a")
+    heir = LocalDirectory(str(tmp_path), COPIES, "job")
+    lost.abandon()
+    looks = local_directory._abandoned(tmp_path, COPIES)
+    directory, _, _ = next(looks)
+    assert directory == lost.path
+    with ThreadPoolExecutor() as pool:
+        taken = pool.submit(heir.take_over, "1")
+        with pytest.raises(TimeoutError):
+            taken.result(0.2)
+        looks.close()
+        assert taken.result(TIMEOUT_S) == 1
+    heir.close()
     assert not list(tmp_path.iterdir())
 
 
