@@ -10,109 +10,21 @@ turns here and in another checkout, and shown side by side.
 import argparse
 import datetime as dt
 import inspect
-import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks import (
-    alert_rules,
-    api,
-    back_pressure,
-    bandwidth,
-    codecs,
-    control_plane,
-    dashboard,
-    deliveries,
-    encryption,
-    event_time,
-    going_back,
-    growth,
-    hops,
-    increments,
-    large_maps,
-    large_state,
-    latency,
-    local_copies,
-    mapped_columns,
-    memory,
-    overview,
-    pause,
-    records,
-    recovery,
-    retention,
-    samples,
-    saturation,
-    services,
-    slots,
-    streams,
-    throughput,
-    triggers,
-    under_way,
-)
 from tests.benchmarks.alternating import alternate
+from tests.benchmarks.benchmarks import BENCHMARKS, measured
 from tests.benchmarks.other_work import OtherWork, look
 from tests.benchmarks.report import Report, Row, show, show_changes
 
 FILE_WIDTH = 140  # Where the output is no terminal.
-BENCHMARKS: Mapping[str, Callable[[bool], list[Row]]] = {
-    "aggregate": throughput.aggregate,
-    "parquet": throughput.parquet,
-    "checkpoints": throughput.checkpoints,
-    "saturation": saturation.saturation,
-    "event-time": event_time.event_time,
-    "back-pressure": back_pressure.back_pressure,
-    "pause": pause.pause,
-    "bandwidth": bandwidth.bandwidth,
-    "encryption": encryption.encryption,
-    "recovery": recovery.recovery,
-    "under-way": under_way.under_way,
-    "latency": latency.latency,
-    "records": records.records,
-    "samples": samples.samples,
-    "hops": hops.hops,
-    "growth": growth.growth,
-    "memory": memory.memory,
-    "increments": increments.increments,
-    "large-maps": large_maps.large_maps,
-    "large-state": large_state.large_state,
-    "mapped-columns": mapped_columns.mapped_columns,
-    "local-copies": local_copies.local_copies,
-    "control-plane": control_plane.control_plane,
-    "streams": streams.streams,
-    "triggers": triggers.triggers,
-    "codecs": codecs.codecs,
-    "slots": slots.slots,
-    "api": api.api,
-    "going-back": going_back.going_back,
-    "dashboard": dashboard.dashboard,
-    "overview": overview.overview,
-    "services": services.services,
-    "deliveries": deliveries.deliveries,
-    "retention": retention.retention,
-    "alert-rules": alert_rules.alert_rules,
-}
-
-
 RUNS = Path("build", "benchmarks")
 RELEASES = Path(__file__).parent / "releases"
-
-
-def measured(name: str, quick: bool) -> list[Row]:
-    """The rows of one benchmark, in a process of its own: what others loaded has no part in it."""
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_measure, name, quick).result()
-
-
-def _measure(name: str, quick: bool) -> list[Row]:
-    logging.getLogger("weir").setLevel(logging.ERROR)  # Failures are what recovery is about.
-    return BENCHMARKS[name](quick)
 
 
 def newest(directory: Path) -> Path | None:
