@@ -22,7 +22,7 @@ ALLOWED = {
     "cli/savepoint.py": "until when a request is no leftover, told to another process",
     "spark/worker_probe.py": "the clock of a worker's machine, which `weir doctor` compares",
     "spark/workers_check.py": "the clock of this machine, which it is compared with",
-    "storage/local_directory.py": "the age of directories, whose stamps are of this machine's clock",
+    "storage/local_directory.py": "the age of directories, whose stamps this machine made",
     "tools/doctor.py": "whether the clock of this machine was ever set",
 }
 
