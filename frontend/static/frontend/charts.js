@@ -173,7 +173,7 @@ export class Chart {
   async refresh() {
     this.#asked += 1;
     const number = this.#asked;
-    const figure = await (await askJson(this.#url)).json();
+    const figure = await askJson(this.#url);
     if (number > this.#shown) {
       this.#shown = number;
       this.#figure = figure;

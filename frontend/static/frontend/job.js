@@ -54,7 +54,7 @@ async function fetchRest() {
   const pause = wait(FETCH_EVERY_MS);
   try {
     const address = withWindow(page.dataset.details);
-    const value = await (await askJson(address, { signal })).json();
+    const value = await askJson(address, { signal });
     for (const scope of scopes) fill(scope, value);
     tick(page);
     // Numbers do not wait for slow charts; the first chart also loads Plotly.

@@ -33,8 +33,7 @@ async function refresh() {
   if (document.hidden || isLooking) return;
   isLooking = true;
   try {
-    const response = await askJson(page.dataset.url, { ms: LOOK_MS });
-    const value = await response.json();
+    const value = await askJson(page.dataset.url, { ms: LOOK_MS });
     if (value.now) setServerTime(value.now);
     await released();
     fill(page, value);

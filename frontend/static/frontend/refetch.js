@@ -9,7 +9,7 @@ import { setServerTime, start, tick } from "./clock.js";
 import { Connection } from "./connection.js";
 import { follow } from "./live.js";
 import { released } from "./press.js";
-import { LOOK_MS, LoggedOut, askJson, askPage, wait } from "./requests.js";
+import { LOOK_MS, LoggedOut, JSON_TYPE, ask, askPage, wait } from "./requests.js";
 
 const AT_MOST_EVERY_MS = 500;
 const AT_LEAST_EVERY_MS = 3_000; // For changes that the stream leaves out.
@@ -52,7 +52,7 @@ export function refetch(page, { relevant, show, says }) {
   }
 
   async function lookOnce() {
-    const response = await askJson(url, { etag, ms: LOOK_MS });
+    const response = await ask(url, JSON_TYPE, { etag, ms: LOOK_MS });
     if (response.status === 304) return;
     const value = await response.json();
     if (value.now) setServerTime(value.now);

@@ -14,6 +14,8 @@ export class LoggedOut extends Error {
   }
 }
 
+export const JSON_TYPE = "application/json";
+
 /**
  * An answer of one of the pages' addresses; with an `etag` it may be 304, without changes. `ms` is the
  * timeout, `signal` another reason to end it. Throws LoggedOut, or an Error that names the status.
@@ -28,7 +30,9 @@ export async function ask(url, accept, { etag = null, signal = null, ms } = {}) 
   return response;
 }
 
-export const askJson = (url, options) => ask(url, "application/json", options);
+export async function askJson(url, options) {
+  return (await ask(url, JSON_TYPE, options)).json();
+}
 
 export async function parsed(response) {
   return new DOMParser().parseFromString(await response.text(), "text/html");
