@@ -1,15 +1,16 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run, or ``make lint``. ``timeless`` holds what waits as long as it takes (unit,
-database, simulation, programs, docs, pages in a browser), on three niced workers. ``spark`` and
-``processes`` run against real time, each one test at a time, and have the machine whenever they
-want it; there are two of them because they wait for much of their time. ``--fast`` runs unit,
-database and simulation alone, with fewer seeds and without what is marked ``whole``. With pytest
-options there is one ordinary run of what they ask for.
+database, simulation, programs, docs, pages in a browser), on three niced workers. ``e2e``,
+``drivers`` and ``spark`` run against real time, each one test at a time, and have the machine
+whenever they want it; there are three of them because they wait for most of their time. ``--fast``
+runs unit, database and simulation alone, with fewer seeds and without what is marked ``whole``.
+With pytest options there is one ordinary run of what they ask for.
 
-Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``.
-Ctrl-C is passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the
-processes that still work on the directory are killed and the directory is removed.
+Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``. It
+is in memory where there is room: a sixth of the run's time is the disk's otherwise. Ctrl-C is
+passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the processes that
+still work on the directory are killed and the directory is removed.
 """
 
 import os
@@ -39,6 +40,10 @@ SLOWEST = 10
 COMMAND_LENGTH_MAX = 150
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 INTERRUPTED = 128 + signal.SIGINT
+PREFIX = "weir-tests-"
+MEMORY = Path("/dev/shm")
+SCRATCH_BYTES = 8 << 30
+TESTS_BYTES = 6 << 30  # What their processes take at most, all together.
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,10 @@ class Lane:
     interrupt: signal.Signals = signal.SIGINT
 
 
-# Of tests/process; what is new there goes to the lane of Spark.
+# Of tests/process; what is new there goes to the lane of drivers.
 TIMELESS_ROOMS = ("controlplane", "deploy", "cli", "deliveries")
-EMBEDDED_ROOMS = ("embedded", "packages")
+# Of tests/spark: they start drivers of their own, and share no context with the others.
+DRIVERS = ("tests/spark/test_driver.py", "tests/spark/test_gateway_driver.py")
 # Tests of one file run in one worker, in their order: they may share a server or a sum. The longest
 # files come first.
 TIMELESS_OPTIONS = ("--dist", "loadfile", "--no-loadscope-reorder")
@@ -81,19 +87,17 @@ FAST = Lane(
 LINT = Lane("lint", ("--no-print-directory", "lint"), NICENESS, ("make",), signal.SIGTERM)
 LANES = (
     LINT,
+    Lane("e2e", ("tests/e2e", "tests/process/packages", "-p", "no:schemathesis")),
     Lane(
-        "processes",
+        "drivers",
         (
-            *("tests/e2e", "-p", "no:schemathesis"),
-            *(f"tests/process/{room}" for room in EMBEDDED_ROOMS),
+            *("tests/process", *DRIVERS, "-p", "no:schemathesis"),
+            *(f"--ignore=tests/process/{room}" for room in (*TIMELESS_ROOMS, "packages")),
         ),
     ),
     Lane(
         "spark",
-        (
-            *("tests/spark", "tests/process", "-p", "no:schemathesis"),
-            *(f"--ignore=tests/process/{room}" for room in (*TIMELESS_ROOMS, *EMBEDDED_ROOMS)),
-        ),
+        ("tests/spark", "-p", "no:schemathesis", *(f"--ignore={file}" for file in DRIVERS)),
     ),
     TIMELESS,
 )
@@ -175,15 +179,42 @@ class Run:
         print(f"\n{lane.name}: {' '.join(lane.options)}\n{report}", flush=True)
 
 
+def place_in_memory() -> Path | None:
+    """The file system in memory; None where it or memory is small, or it runs no programs.
+
+    A set ``TMPDIR`` is obeyed.
+    """
+    if "TMPDIR" in os.environ or not hasattr(os, "ST_NOEXEC"):
+        return None
+    try:
+        system = os.statvfs(MEMORY)
+    except FileNotFoundError:
+        return None
+    room = min(system.f_bavail * system.f_frsize, psutil.virtual_memory().available - TESTS_BYTES)
+    return None if room < SCRATCH_BYTES or system.f_flag & os.ST_NOEXEC else MEMORY
+
+
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
     """The directory of all temporary files; other users' servers may pass through it."""
-    directory = Path(tempfile.mkdtemp(prefix="weir-tests-"))
+    memory = place_in_memory()
+    if memory is not None:
+        remove_abandoned(memory)
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=memory))
     directory.chmod(0o711)
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def remove_abandoned(place: Path) -> None:
+    """Remove the directories of runs that were killed: they hold memory."""
+    for directory in place.glob(f"{PREFIX}*"):
+        runner = directory.name.removeprefix(PREFIX).partition("-")[0]
+        is_left = runner.isdecimal() and not psutil.pid_exists(int(runner))
+        if is_left and not processes_of(directory):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _step_back(pid: int, nice: int) -> None:
@@ -225,6 +256,7 @@ def main(options: list[str]) -> int:
             environment[migrated.DIRECTORY] = str(scratch / "migrated")
             run.start()
             print("The lanes run side by side; each is reported when it ends.", flush=True)
+            print(f"Temporary files are in {scratch}.", flush=True)
             return int(not run.wait())
         except Interrupted:
             return INTERRUPTED
