@@ -8,9 +8,9 @@ runs unit, database and simulation alone, with fewer seeds and without what is m
 With pytest options there is one ordinary run of what they ask for.
 
 Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``. It
-is in memory where there is room: a sixth of the run's time is the disk's otherwise. Ctrl-C is
-passed on to each lane once; when all have cleaned up, or at the second Ctrl-C, the processes that
-still work on the directory are killed and the directory is removed.
+is in memory where there is room: a sixth of the run's time is the disk's otherwise. What has to be
+on a disk is below another one. Ctrl-C is passed on to each lane once; when all have cleaned up, or
+at the second Ctrl-C, the processes that still work on the first are killed, and both are removed.
 """
 
 import os
@@ -28,7 +28,7 @@ from types import FrameType
 
 import psutil
 
-from tests import migrated
+from tests import disk, migrated
 from tests.processes import processes_of
 
 NICENESS = 10
@@ -42,6 +42,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 INTERRUPTED = 128 + signal.SIGINT
 PREFIX = "weir-tests-"
 MEMORY = Path("/dev/shm")
+DISK = Path("/var/tmp")
 SCRATCH_BYTES = 8 << 30
 TESTS_BYTES = 6 << 30  # What their processes take at most, all together.
 
@@ -195,12 +196,10 @@ def place_in_memory() -> Path | None:
 
 
 @contextmanager
-def scratch_directory() -> Iterator[Path]:
-    """The directory of all temporary files; other users' servers may pass through it."""
-    memory = place_in_memory()
-    if memory is not None:
-        remove_abandoned(memory)
-    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=memory))
+def own_directory(place: Path) -> Iterator[Path]:
+    """A directory for temporary files; other users' servers may pass through it."""
+    remove_abandoned(place)
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
     directory.chmod(0o711)
     try:
         yield directory
@@ -209,7 +208,7 @@ def scratch_directory() -> Iterator[Path]:
 
 
 def remove_abandoned(place: Path) -> None:
-    """Remove the directories of runs that were killed: they hold memory."""
+    """Remove the directories of runs that were killed."""
     for directory in place.glob(f"{PREFIX}*"):
         runner = directory.name.removeprefix(PREFIX).partition("-")[0]
         is_left = runner.isdecimal() and not psutil.pid_exists(int(runner))
@@ -244,8 +243,12 @@ def main(options: list[str]) -> int:
     is_fast = options == ["--fast"]
     if options and not is_fast:
         return subprocess.call([*PYTEST, *options])
-    with scratch_directory() as scratch:
-        environment = os.environ | {"TMPDIR": str(scratch)}
+    usual = Path(tempfile.gettempdir())
+    with (
+        own_directory(place_in_memory() or usual) as scratch,
+        own_directory(DISK if DISK.is_dir() else usual) as on_disk,
+    ):
+        environment = os.environ | {"TMPDIR": str(scratch), disk.DIRECTORY: str(on_disk)}
         environment["PYTHONDONTWRITEBYTECODE"] = ""  # A run starts hundreds of interpreters.
         if is_fast:
             environment |= {"WEIR_TEST_SEEDS": str(FAST_SEEDS)}

@@ -18,16 +18,14 @@ LIMIT_BYTES = 260_000_000
 PADDING, PADDING_RATE = 4_000, 20.0  # As long as a slow machine needs for a checkpoint.
 
 
-def test_sums_of_several_times_the_memory_of_their_slot(
-    local: SparkContext, tmp_path: Path
-) -> None:
+def test_sums_of_several_times_the_memory_of_their_slot(local: SparkContext, disk: Path) -> None:
     settings = {
         "taskmanager.memory.process.size": str(LIMIT_BYTES),
         "state.backend.type": "rocksdb",
-        "state.backend.rocksdb.localdir": str(tmp_path / "state"),
+        "state.backend.rocksdb.localdir": str(disk / "state"),
     }
-    env = environment(tmp_path / "checkpoints", 2_000, parallelism=1, settings=settings)
-    hurry = tmp_path / "hurry"
+    env = environment(disk / "checkpoints", 2_000, parallelism=1, settings=settings)
+    hurry = disk / "hurry"
     written = DataGeneratorSource(rows_of, KEYS, vectorised=True)
     behind = HurriedSource(RowsBehindPadding(PADDING), PADDING + KEYS, PADDING_RATE, hurry)
     behind.vectorised = True

@@ -20,11 +20,9 @@ KEYS = STATE_BYTES // BLOB_BYTES + 100
 PADDING = 4_000  # As long as a slow machine needs for a checkpoint.
 
 
-def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
-    local: SparkContext, tmp_path: Path
-) -> None:
+def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(local: SparkContext, disk: Path) -> None:
     result, watcher, keys = run_large_state(
-        tmp_path, state_bytes=STATE_BYTES, limit_bytes=LIMIT_BYTES, padding=PADDING
+        disk, state_bytes=STATE_BYTES, limit_bytes=LIMIT_BYTES, padding=PADDING
     )
     assert watcher.killed is not None
     assert watcher.stored >= STATE_BYTES
@@ -44,7 +42,7 @@ def test_two_gigabytes_of_state_in_a_slot_of_400_megabytes(
 
 @pytest.mark.parametrize("is_one_value", [False, True], ids=["many", "one"])
 def test_state_above_the_limit_ends_with_its_name_and_the_restart_strategy_applies(
-    local: SparkContext, tmp_path: Path, is_one_value: bool
+    local: SparkContext, disk: Path, is_one_value: bool
 ) -> None:
     """In memory: as many values as there come, or one that is larger than the limit."""
     settings = {
@@ -53,7 +51,7 @@ def test_state_above_the_limit_ends_with_its_name_and_the_restart_strategy_appli
         "restart-strategy.fixed-delay.attempts": "1",
         "restart-strategy.fixed-delay.delay": "0 ms",
     }
-    env = environment(tmp_path / "checkpoints", 60_000, parallelism=1, settings=settings)
+    env = environment(disk / "checkpoints", 60_000, parallelism=1, settings=settings)
     source = DataGeneratorSource(abs if is_one_value else Written(KEYS), KEYS, 2_000.0)
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "written")
     keyed = stream.key_by(abs) if is_one_value else stream.key_by(key_of)

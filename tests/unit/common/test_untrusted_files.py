@@ -75,11 +75,12 @@ def test_second_name_of_a_file_is_not_read(root: Path, secret: Path) -> None:
         contents(path, root)
 
 
-def test_fifo_and_socket_are_refused_at_once(root: Path) -> None:
+def test_fifo_and_socket_are_refused_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening a FIFO for reading blocks until a writer comes, which is never."""
     os.mkfifo(root / "job" / "fifo")
+    monkeypatch.chdir(root / "job")  # A socket's path is short.
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(root / "job" / "socket"))
+        listening.bind("socket")
         for name in ("fifo", "socket"):
             refused: list[str] = []
             reader = threading.Thread(
