@@ -1,14 +1,14 @@
 """``python -m tests [--fast] [pytest options]``: the suite, in lanes side by side.
 
 A lane is one pytest run, or ``make lint``. ``timeless`` holds what waits as long as it takes (unit,
-database, simulation, programs, docs, pages in a browser), on three niced workers. ``e2e``,
-``drivers`` and ``spark`` run against real time, each one test at a time, and have the machine
-whenever they want it; there are three of them because they wait for most of their time. ``--fast``
-runs unit, database and simulation alone, with fewer seeds and without what is marked ``whole``.
-With pytest options there is one ordinary run of what they ask for.
+database, simulation, programs, docs, pages in a browser), on three niced workers. ``spark`` and
+``processes`` run against real time, each one test at a time, and have the machine whenever they
+want it; there are two of them because they wait for much of their time. ``--fast`` runs unit,
+database and simulation alone, with fewer seeds and without what is marked ``whole``. With pytest
+options there is one ordinary run of what they ask for.
 
 Every temporary file of a run lies below one directory, which its processes have as ``TMPDIR``. It
-is in memory where there is room: a sixth of the run's time is the disk's otherwise. What has to be
+is in memory where there is room: simulated jobs take a sixth longer on a disk. What has to be
 on a disk is below another one. Ctrl-C is passed on to each lane once; when all have cleaned up, or
 at the second Ctrl-C, the processes that still work on the first are killed, and both are removed.
 """
@@ -58,10 +58,9 @@ class Lane:
     interrupt: signal.Signals = signal.SIGINT
 
 
-# Of tests/process; what is new there goes to the lane of drivers.
+# Of tests/process; what is new there goes to the lane of Spark.
 TIMELESS_ROOMS = ("controlplane", "deploy", "cli", "deliveries")
-# Of tests/spark: they start drivers of their own, and share no context with the others.
-DRIVERS = ("tests/spark/test_driver.py", "tests/spark/test_gateway_driver.py")
+EMBEDDED_ROOMS = ("embedded", "packages")
 # Tests of one file run in one worker, in their order: they may share a server or a sum. The longest
 # files come first.
 TIMELESS_OPTIONS = ("--dist", "loadfile", "--no-loadscope-reorder")
@@ -88,17 +87,19 @@ FAST = Lane(
 LINT = Lane("lint", ("--no-print-directory", "lint"), NICENESS, ("make",), signal.SIGTERM)
 LANES = (
     LINT,
-    Lane("e2e", ("tests/e2e", "tests/process/packages", "-p", "no:schemathesis")),
     Lane(
-        "drivers",
+        "processes",
         (
-            *("tests/process", *DRIVERS, "-p", "no:schemathesis"),
-            *(f"--ignore=tests/process/{room}" for room in (*TIMELESS_ROOMS, "packages")),
+            *("tests/e2e", "-p", "no:schemathesis"),
+            *(f"tests/process/{room}" for room in EMBEDDED_ROOMS),
         ),
     ),
     Lane(
         "spark",
-        ("tests/spark", "-p", "no:schemathesis", *(f"--ignore={file}" for file in DRIVERS)),
+        (
+            *("tests/spark", "tests/process", "-p", "no:schemathesis"),
+            *(f"--ignore=tests/process/{room}" for room in (*TIMELESS_ROOMS, *EMBEDDED_ROOMS)),
+        ),
     ),
     TIMELESS,
 )
