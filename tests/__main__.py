@@ -28,7 +28,7 @@ from types import FrameType
 
 import psutil
 
-from tests import disk, migrated
+from tests import migrated
 from tests.processes import processes_of
 
 NICENESS = 10
@@ -186,12 +186,9 @@ def place_in_memory() -> Path | None:
 
     A set ``TMPDIR`` is obeyed.
     """
-    if "TMPDIR" in os.environ or not hasattr(os, "ST_NOEXEC"):
+    if "TMPDIR" in os.environ or not MEMORY.is_dir():
         return None
-    try:
-        system = os.statvfs(MEMORY)
-    except FileNotFoundError:
-        return None
+    system = os.statvfs(MEMORY)
     room = min(system.f_bavail * system.f_frsize, psutil.virtual_memory().available - TESTS_BYTES)
     return None if room < SCRATCH_BYTES or system.f_flag & os.ST_NOEXEC else MEMORY
 
@@ -247,9 +244,9 @@ def main(options: list[str]) -> int:
     usual = Path(tempfile.gettempdir())
     with (
         own_directory(place_in_memory() or usual) as scratch,
-        own_directory(DISK if DISK.is_dir() else usual) as on_disk,
+        own_directory(DISK if DISK.is_dir() else usual) as disk,
     ):
-        environment = os.environ | {"TMPDIR": str(scratch), disk.DIRECTORY: str(on_disk)}
+        environment = os.environ | {"TMPDIR": str(scratch), "WEIR_TEST_DISK": str(disk)}
         environment["PYTHONDONTWRITEBYTECODE"] = ""  # A run starts hundreds of interpreters.
         if is_fast:
             environment |= {"WEIR_TEST_SEEDS": str(FAST_SEEDS)}

@@ -6,8 +6,11 @@ Nothing starts for a test that does not ask.
 
 import atexit
 import gc
+import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,6 +55,13 @@ def pytest_collection_finish() -> None:
     """Leave the tests themselves, thousands of objects each, out of every later collection."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A directory on a disk; ``make test`` has the others in memory, which files would take."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("WEIR_TEST_DISK")) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import pytest
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
-from tests.disk import on_disk
 from tests.spark.harness import (
     SESSION,
     processes_of,
@@ -85,13 +84,6 @@ def contexts(session: str) -> Iterator[Contexts]:
 def local(contexts: Contexts) -> SparkContext:
     """Spark in this process, with four cores."""
     return contexts.at(LOCAL)
-
-
-@pytest.fixture
-def disk() -> Iterator[Path]:
-    """A directory on a disk, not in memory."""
-    with on_disk() as directory:
-        yield directory
 
 
 @pytest.fixture(autouse=True)

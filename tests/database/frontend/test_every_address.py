@@ -346,20 +346,13 @@ ODD = (
     "9" * 5_000,
     "\u0663",  # A digit, but not of ASCII.
     "a: \0",  # PostgreSQL takes no text with a NUL in it.
-    "a\r\nSet-Cookie: b=c; %_\\'\";-- <script>alert(1)</script>",
+    "a\r\nSet-Cookie: b=c",
+    "%_\\'\";--",
+    "checkpoint:99999999999999999999",
+    "<script>alert(1)</script>",
+    "0001-01-01T00:00:00+14:00",  # Out of range in UTC.
     "x" * 20_000,
 )
-ODD_TARGET = "checkpoint:99999999999999999999"
-ODD_TIME = "0001-01-01T00:00:00+14:00"  # Out of range in UTC.
-
-
-def odd(name: str) -> Iterator[str]:
-    """Odd values of a parameter or field; of the kinds that few of them read, where they are."""
-    yield from ODD
-    if name in ("target", "restore", "checkpoint", "savepoint", "preview"):
-        yield ODD_TARGET
-    if name in ("before", "after") or name.endswith(("_at", "_before", "_after")):
-        yield ODD_TIME
 
 
 def patterns() -> Iterator[URLPattern]:
@@ -558,11 +551,11 @@ def test_no_page_shows_a_secret_to_anybody(job: Job) -> None:
 def test_no_parameter_of_an_address_breaks_a_page(job: Job, name: str) -> None:
     client = client_of(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
     broken = [
-        (address, parameter, value[:40])
+        (address, parameter, odd[:40])
         for address in addresses(name, job)
         for parameter in PARAMETERS[name]
-        for value in odd(parameter)
-        if status(client.get(address, {parameter: value})) not in (200, 400, 404)
+        for odd in ODD
+        if status(client.get(address, {parameter: odd})) not in (200, 400, 404)
     ]
     assert not broken
 
@@ -574,8 +567,8 @@ def test_no_field_of_a_form_breaks_what_takes_it(job: Job, name: str) -> None:
     client = client_of(Role.ADMIN) if name != "login" else Client(raise_request_exception=False)
     broken = []
     for field in FIELDS[name]:
-        for value in odd(field):
-            response = client.post(address, FILLED.get(name, {}) | {field: value})
+        for odd in ODD:
+            response = client.post(address, FILLED.get(name, {}) | {field: odd})
             if status(response) not in (200, 202, 302, 400, 404, 409, 422):
-                broken.append((field, value[:40], response.status_code))
+                broken.append((field, odd[:40], response.status_code))
     assert not broken

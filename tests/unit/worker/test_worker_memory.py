@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.builders import edge, graph, node
-from tests.disk import on_disk
 from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.subtask_harness import ATTEMPT, Counting, FakeTransport, Passing, Reports
 from tests.unit.worker.subtask_harness import SnapshotQueue as Snapshots
@@ -139,17 +138,13 @@ print(*figures)
 """
 
 
-def test_pages_of_files_that_are_mapped_later_do_not_count() -> None:
+def test_pages_of_files_that_are_mapped_later_do_not_count(disk: Path) -> None:
     """Those of a directory in memory do, for they have no other place."""
-    with on_disk() as directory:
-        done = subprocess.run(
-            [sys.executable, "-c", HELD, str(directory)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    stored, resident, in_memory, _, anonymous, _ = map(int, done.stdout.split())
+    done = subprocess.run(
+        [sys.executable, "-c", HELD, str(disk)], capture_output=True, text=True, check=True
+    )
+    on_disk, resident, in_memory, _, anonymous, _ = map(int, done.stdout.split())
     assert resident > 95, "the pages were resident, and could leave"
-    assert stored < 10
+    assert on_disk < 10
     assert 95 < in_memory < 110
     assert 95 < anonymous < 110
