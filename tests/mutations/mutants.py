@@ -379,8 +379,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/process/worker/test_slot_copies.py",
         "weir/spark/slot.py",
         (
-            "if self._copies is not None and self._is_released:",
-            "if self._copies is not None:",
+            "self._copies.leave(is_over=self._is_released)",
+            "self._copies.leave(is_over=True)",
         ),
     ),
     *_planted(

@@ -219,10 +219,8 @@ class InProcessSlot:
 
     def leave_copies(self) -> None:
         """Delete its directory where the slot was released; else a later one finds it."""
-        if self.copies is not None and self.is_released:
-            self.copies.close()
-        elif self.copies is not None:
-            self.copies.abandon()
+        if self.copies is not None:
+            self.copies.leave(is_over=self.is_released)
 
 
 class InProcessCluster:

@@ -445,10 +445,9 @@ class _Supervisor:
         if (template := self._template) is not None:
             self._detach(template)
             template.end()
-        if self._copies is not None and self._is_released:
-            self._copies.close()
-        elif self._copies is not None:  # The job's next driver, or this one, starts another slot.
-            self._copies.abandon()
+        if self._copies is not None:
+            # Unless the slot was released, this driver or the next one starts another.
+            self._copies.leave(is_over=self._is_released)
         if self._program is not None:
             self._program.close()
         if self._masked_stdout is not None:

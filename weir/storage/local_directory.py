@@ -97,6 +97,13 @@ class LocalDirectory:
                 count += _move(directory, self.path)
         return count
 
+    def leave(self, *, is_over: bool) -> None:
+        """Delete the directory where its job is over; else a later process of its owner gets it."""
+        if is_over:
+            self.close()
+        else:
+            self.abandon()
+
     def abandon(self) -> None:
         """Leave the directory as the death of the process would."""
         if self._delete.detach() is not None:
