@@ -45,7 +45,7 @@ def test_what_needs_attention_comes_first() -> None:
     factories.checkpoint(declining, 1)
     factories.checkpoint(declining, 2, status=CheckpointStatus.FAILED)
     silent = flights.running("silent", created_at=now - timedelta(hours=4))
-    Driver.objects.filter(job=silent).update(heard_at=now - timedelta(seconds=9))
+    Driver.objects.filter(job=silent).update(heard_at=now - timedelta(seconds=20))
     factories.job(
         "broken", status=JobStatus.FAILED, cause="no disk", created_at=now - timedelta(hours=5)
     )
@@ -138,7 +138,7 @@ def every_state() -> None:
             settled_at=now - timedelta(seconds=settled),
             duration_ms=9_000 if name == "long-ones" else 300,
         )
-    Driver.objects.filter(job__name="silent").update(heard_at=now - timedelta(seconds=9))
+    Driver.objects.filter(job__name="silent").update(heard_at=now - timedelta(seconds=20))
     factories.checkpoint(Job.objects.get(name="declined"), 2, status=CheckpointStatus.FAILED)
     for name in ("well", "declined"):
         factories.checkpoint(Job.objects.get(name=name), 3, status=CheckpointStatus.ABORTED)
