@@ -281,7 +281,7 @@ def silence(**columns: Any) -> Silence:
     now = clock.now()
     return Silence.objects.create(
         **{
-            "from_at": now,
+            "from_at": now - timedelta(minutes=1),
             "until_at": now + timedelta(hours=1),
             "reason": "The cluster is upgraded.",
             "created_at": now,

@@ -8,7 +8,7 @@ SECRET_KEY = "for-tests-only"
 WEIR_ENCRYPTION_KEYS = [b"Zm9yLXRlc3RzLW9ubHktZm9yLXRlc3RzLW9ubHktMTI="]
 DEBUG = False
 WEIR_STUCK_AFTER_S = env.integer("WEIR_STUCK_AFTER_S", 0)  # A busy machine ends no test,
-WEIR_DRIVER_SILENT_MS = 15_000  # nor makes a driver silent whose test computes meanwhile.
+WEIR_DRIVER_SILENT_MS = 60_000  # nor makes a driver silent whose test computes meanwhile.
 ALLOWED_HOSTS = ["testserver", "127.0.0.1", "localhost"]
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.MD5PasswordHasher"

@@ -4,6 +4,11 @@ import pytest
 from django.db.models.signals import post_migrate
 from django.template.base import Template
 
+from checkpoints.conditions import judge
+from checkpoints.retention import discards
+from jobs import due_jobs, set_aside
+from jobs.drivers import driver_watch
+
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> None:
@@ -13,6 +18,16 @@ def django_db_setup(django_db_setup: None) -> None:
     """
     permissions = "django.contrib.auth.management.create_permissions"
     assert post_migrate.disconnect(dispatch_uid=permissions)
+
+
+@pytest.fixture(autouse=True)
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses of a few seconds are longer than a busy machine needs for the rest of a test."""
+    monkeypatch.setattr(set_aside, "BACKOFF_MIN_S", 60.0)
+    monkeypatch.setattr(discards, "BACKOFF_MIN_S", 60.0)
+    monkeypatch.setattr(judge, "LATE_TICK_MS", 30_000.0)
+    monkeypatch.setattr(due_jobs, "AWAY_MS", 30_000)
+    monkeypatch.setattr(driver_watch, "STOP_GRACE_MS", 30_000)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.utils import timezone
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
@@ -44,8 +43,8 @@ def is_problem(answer: Any, status: int, code: str) -> dict[str, Any]:
 
 def test_a_job_shows_what_its_checkpoints_come_to(api: APIClient, operator: User) -> None:
     job = factories.job(created_by=operator)
-    factories.coordinator(job, next_trigger_at=timezone.now() + timedelta(seconds=1))
-    hour_ago = timezone.now() - timedelta(hours=1)
+    factories.coordinator(job, next_trigger_at=clock.now() + timedelta(seconds=1))
+    hour_ago = clock.now() - timedelta(hours=1)
     factories.checkpoint(job, 1, status="failed")
     factories.checkpoint(job, 2)
     factories.checkpoint(job, 3, settled_at=hour_ago, duration_ms=250)
@@ -92,7 +91,7 @@ def test_a_job_without_a_checkpoint_has_no_age(api: APIClient) -> None:
     ],
 )
 def test_jobs_are_filtered(api: APIClient, operator: User, query: str, names: set[str]) -> None:
-    now = timezone.now()
+    now = clock.now()
     factories.job("alpha", created_by=operator)
     factories.job("beta", status="failed", ended_at=now, created_at=now - timedelta(days=5_000))
     factories.job("gamma", status="canceled", ended_at=now)
@@ -570,7 +569,7 @@ def test_an_unknown_job_is_404_for_any_body(api: APIClient, action: str, body: b
     ],
 )
 def test_a_wrong_state_says_which_would_do(api: APIClient, action: str, status: str) -> None:
-    job = factories.job(status=status, ended_at=timezone.now())
+    job = factories.job(status=status, ended_at=clock.now())
     problem = is_problem(api.post(f"{API}jobs/{job.pk}/{action}"), 409, "wrong_state")
     assert problem["state"] == status
     assert "running" in problem["allowed"]
@@ -588,7 +587,7 @@ def test_cancelling_twice_names_the_operation_under_way(api: APIClient) -> None:
 
 
 def test_restart_answers_with_its_operation(api: APIClient) -> None:
-    job = factories.job(status="failed", ended_at=timezone.now(), cause="broken")
+    job = factories.job(status="failed", ended_at=clock.now(), cause="broken")
     answer = api.post(f"{API}jobs/{job.pk}/restart", {})
     assert answer.status_code == 202, answer.content
     assert answer.json()["kind"] == "restart"

@@ -42,18 +42,18 @@ def tick() -> None:
 def test_a_checkpoint_under_way_neither_expires_nor_lasts_for_ever(
     database: MovedClock, by_s: float
 ) -> None:
-    line = Line.running(interval_ms=60_000, timeout_ms=30_000)
+    line = Line.running(interval_ms=600_000, timeout_ms=300_000)
     savepoints.request_checkpoint(None, line.job_id)
     line.post()
     database.move(by_s)
     line.post()
     tick()
     assert line.statuses() == {1: "pending"}
-    database.pass_time(27)  # A twentieth more or less, as the clock comes back to the database's.
+    database.pass_time(260)  # A twentieth more or less, as the clock comes back to the database's.
     line.post()
     tick()
     assert line.statuses() == {1: "pending"}
-    database.pass_time(6)
+    database.pass_time(60)
     line.post()
     tick()
     assert line.statuses()[1] == "failed"
@@ -113,10 +113,10 @@ def test_a_job_is_relaunched_after_its_delay(database: MovedClock, by_s: float) 
     database.move(by_s)
     tick()
     assert Job.objects.get(pk=job.pk).restart_at is not None
-    database.pass_time(55)
+    database.pass_time(40)
     tick()
     assert Job.objects.get(pk=job.pk).restart_at is not None
-    database.pass_time(10)
+    database.pass_time(30)
     tick()
     assert Job.objects.get(pk=job.pk).restart_at is None
     assert Driver.objects.filter(job=job, status=DriverStatus.REQUESTED).count() == 1

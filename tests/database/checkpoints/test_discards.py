@@ -104,7 +104,7 @@ def test_a_failure_is_noted_and_tried_again_later(
             assert row.status == "subsumed"
             waits.append((row.discard_due_at - before).total_seconds())
             jobs.pass_time(row, waits[-1] + 1, "discard_due_at")
-    assert [int(wait) for wait in waits] == [2, 4, 8]
+    assert [wait // discards.BACKOFF_MIN_S for wait in waits] == [1, 2, 4]
     assert discards.discard_due() == 1
     row = line.checkpoint(1)
     assert (row.status, row.discard_error, row.discard_tries) == ("discarded", "", 0)

@@ -19,14 +19,15 @@ class MovedClock:
         self.moved_s = 0.0
         self.own_moved_s = 0.0
         self._monkeypatch = monkeypatch
-        self._own_s = clock.own_s
+        self._own_s, self._raw = clock.own_s, clock._RAW
         monkeypatch.setattr(clock, "own_s", lambda: self._own_s() + self.own_moved_s)
+        self.move(0)
         self.restart()
 
     def move(self, seconds: float) -> None:
         """Set the database's clock: ahead, or back where negative."""
         self.moved_s += seconds
-        moved = f"(clock_timestamp() + INTERVAL '{self.moved_s} seconds')"
+        moved = f"({self._raw} + INTERVAL '{self.moved_s} seconds')"
         self._monkeypatch.setattr(clock, "_RAW", moved)
 
     def pass_time(self, seconds: float) -> None:

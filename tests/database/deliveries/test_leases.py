@@ -146,7 +146,10 @@ def test_a_renewed_lease_is_that_of_the_same_attempt() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_that_take_together_take_each_delivery_once() -> None:
+def test_workers_that_take_together_take_each_delivery_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "LEASE", timedelta(minutes=10))  # None falls free meanwhile.
     endpoints = [factories.endpoint() for _ in range(4)]
     for number in range(24):
         line(endpoints[number % 4], f"a-{number}", 1)
@@ -178,8 +181,8 @@ def test_workers_that_take_together_take_each_delivery_once() -> None:
             st.integers(0, 2),  # Endpoint.
             st.integers(0, 2),  # Alert.
             st.integers(1, 4),  # Sequence.
-            st.sampled_from([-20, -10, 10]),  # Due.
-            st.sampled_from([None, None, -5, 5]),  # Leased until.
+            st.sampled_from([-2_000, -1_000, 1_000]),  # Due.
+            st.sampled_from([None, None, -500, 500]),  # Leased until.
             st.booleans(),  # Settled.
         ),
         max_size=14,

@@ -174,12 +174,10 @@ def test_a_recovery_beyond_the_job_s_target_is_marked() -> None:
 
 
 def test_exceptions_come_with_headline_and_traceback_and_only_so_many() -> None:
-    job = flights.running()
+    job, now = flights.running(), clock.now()
     for minutes in range(15):
-        factories.exception(
-            job, at=clock.now() - timedelta(minutes=minutes), attempt_number=minutes
-        )
-    factories.exception(job, "x" * 20_000, kind="notice", at=clock.now() - timedelta(seconds=1))
+        factories.exception(job, at=now - timedelta(minutes=minutes), attempt_number=minutes)
+    factories.exception(job, "x" * 20_000, kind="notice", at=now - timedelta(seconds=1))
     exceptions = details_of(job)["exceptions"]
     assert len(exceptions) == 10
     assert exceptions[0]["where"] == "attempt 0"

@@ -1,5 +1,6 @@
 """The page of an operator: its figures, its subtasks and its neighbours, at a bounded cost."""
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_the_newest_figures_are_those_of_the_last_seconds(viewer: Client, job: J
 
 def test_a_subtask_shows_its_load_its_place_and_its_state(viewer: Client, job: Job) -> None:
     now = clock.now()
-    metrics = {"watermark_ms": clock.to_ms(now) - 90_000, "bad_records": 3}
+    metrics = {"watermark_ms": clock.to_ms(now) - 90 * 60_000, "bad_records": 3}
     job.subtasks.filter(chain="totals", index=1).update(metrics=metrics, rates=RATES)
     factories.worker(job.attempts.get(), 1, host="node-7")
     taken = factories.checkpoint(job, 1)
@@ -90,7 +91,7 @@ def test_a_subtask_shows_its_load_its_place_and_its_state(viewer: Client, job: J
     assert (busy["name"], busy["slot"], busy["host"]) == ("totals-1", "slot 1", "node-7")
     assert (busy["records_in"], busy["records_out"]) == ("120/s", "30/s")
     assert (busy["busy"], busy["busy_share"]) == ("25\u00a0%", 0.25)
-    assert busy["lag"].startswith("1 min 3")
+    assert busy["lag"] == "1 h 30 min"
     assert (busy["state"], busy["bad"]) == ("4.00 kB", "3")
     assert data(viewer, job, "totals-sink")["subtasks"][1]["state"] == "70 B"
     assert "totals-1" in words(viewer.get(address(job)))
@@ -101,7 +102,8 @@ def test_a_subtask_that_is_stuck_says_so_until_the_job_is_over(viewer: Client, j
     metrics = {"watermark_ms": MAX_WATERMARK_MS}
     job.subtasks.filter(chain="totals", index=0).update(stall=stall, metrics=metrics, rates=RATES)
     first = data(viewer, job)["subtasks"][0]
-    assert (first["stuck"][:18], first["stack"]) == ("in one call for 5.", "f()")
+    assert first["stack"] == "f()"
+    assert re.match(r"in one call for \d\d?\.", first["stuck"])
     assert first["lag"] == "at the end"
     Job.objects.update(status=JobStatus.FAILED, ended_at=clock.now())
     first = data(viewer, job)["subtasks"][0]

@@ -116,7 +116,7 @@ def test_one_operation_that_cannot_be_expired_holds_up_no_other(
     assert reload(second).status == "expired"
     assert "the step expire failed and is set aside" in caplog.text
     assert operations.expire_due() == 0
-    SetAsideStep.objects.update(retry_at=clock.now())
+    SetAsideStep.objects.update(retry_at=clock.now() - timedelta(seconds=1))
     assert operations.expire_due() == 1
 
 

@@ -1,4 +1,5 @@
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ from weir.protocol.lifecycle import FailureReason, JobStatus
 
 pytestmark = pytest.mark.django_db
 
+SECOND = timedelta(seconds=1)
 FIXED = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=2, delay_ms=60_000)
 
 
@@ -116,7 +118,7 @@ def test_restart_delay_is_waited_for() -> None:
     job = lose(job)
     assert drivers.live(job) is None
     assert job.restart_at is not None
-    assert timedelta(seconds=55) < job.restart_at - clock.now() <= timedelta(seconds=60)
+    assert timedelta(seconds=30) < job.restart_at - clock.now() <= timedelta(seconds=60)
     assert due_jobs.relaunch_due() == 0
     pass_time(job, 61, "restart_at")
     assert due_jobs.relaunch_due() == 1
@@ -196,14 +198,14 @@ def test_silent_driver_is_lost() -> None:
     assert due_jobs.lose_silent() == 1
     driver = reload(driver)
     assert driver.status == "lost"
-    assert "silent for 60." in driver.cause
+    assert re.search(r"silent for [67]\d\.\d s", driver.cause)
     assert driver_of(job).number == 2
 
 
 def test_driver_that_never_spoke_is_lost_and_the_cause_says_where_to_look() -> None:
     job = submitted()
     driver = started(job)
-    Driver.objects.filter(pk=driver.pk).update(heartbeat_due_at=clock.now())
+    Driver.objects.filter(pk=driver.pk).update(heartbeat_due_at=clock.now() - SECOND)
     watched_for(3_600)
     assert due_jobs.lose_silent() == 1
     assert "its log may say why" in reload(driver).cause
@@ -244,20 +246,22 @@ def test_no_driver_is_lost_while_the_gateway_does_not_answer(
         assert due_jobs.lose_silent() == 0
     assert reload(driver).status == "running"
     resumed_at = ControlPlanePulse.objects.get().resumed_at
-    assert clock.now() - resumed_at < timedelta(seconds=10)
+    assert clock.now() - resumed_at < timedelta(minutes=10)
 
 
 def test_a_gateway_that_is_back_answers_before_the_drivers_could(settings: Settings) -> None:
     """The look before it was back counts: its first answer would lose every driver otherwise."""
+    settings.WEIR_DRIVER_TIMEOUT_MS = 300_000
     job = running()
     watched_for(3_600)
-    driver = silent(job, settings.WEIR_DRIVER_TIMEOUT_MS / 1000 - 1)
+    most_of_it_s = 0.6 * settings.WEIR_DRIVER_TIMEOUT_MS / 1000  # It is looked at from half on.
+    driver = silent(job, most_of_it_s)
     due_at = driver_of(job).heartbeat_due_at
     assert due_at is not None
     assert due_at > clock.now()  # Not overdue yet.
     open_gateway, settings.WEIR_GATEWAY_URL = settings.WEIR_GATEWAY_URL, "http://127.0.0.1:9"
     assert due_jobs.lose_silent() == 0
-    pass_time(driver, 1, "heartbeat_due_at")
+    pass_time(driver, most_of_it_s, "heartbeat_due_at")
     settings.WEIR_GATEWAY_URL = open_gateway
     assert due_jobs.lose_silent() == 0
     assert reload(driver).status == "running"
@@ -284,7 +288,7 @@ def test_one_job_that_raises_holds_up_no_other(
     assert (driver_of(first).number, driver_of(second).number) == (1, 2)
     assert "the step relaunch failed and is set aside" in caplog.text
     assert due_jobs.relaunch_due() == 0
-    SetAsideStep.objects.update(retry_at=clock.now())
+    SetAsideStep.objects.update(retry_at=clock.now() - SECOND)
     assert due_jobs.relaunch_due() == 1
 
 
