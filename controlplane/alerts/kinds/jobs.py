@@ -205,12 +205,14 @@ def _subtask_silent(given: Silent, job: JobFacts, now: datetime) -> Judged:
     if job.life.status != JobStatus.RUNNING or driver is None or driver.heard_at is None:
         return QUIET
     # Against the driver's own last report: a driver that is silent says nothing about subtasks.
-    heard = min(driver.heard_at, now)
     holding = []
     for one in job.chains:
-        if one.updated_at is None or heard - one.updated_at < seconds(given.seconds):
+        if one.updated_at is None:
             continue
-        silent_ms = _ms(heard - one.updated_at)
+        silent = driver.heard_at - one.updated_at
+        if silent < seconds(given.seconds):
+            continue
+        silent_ms = _ms(silent)
         holding.append(
             Holding(
                 subject=one.chain,

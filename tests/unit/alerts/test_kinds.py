@@ -315,3 +315,21 @@ def test_bad_records_within_the_window_hold_until_too_few_are_left() -> None:
     (summary,), until = bad_records(6, *marks)
     assert "9 bad records" in summary
     assert until == T0 + timedelta(seconds=300)
+
+
+def test_a_subtask_is_silent_by_the_drivers_last_report_and_by_no_other_time() -> None:
+    """The driver may have reported since the look at the facts began: it reports for all."""
+    limit_s = parameters_of("subtask_silent").seconds
+    heard_at = T0 + timedelta(seconds=limit_s)
+    job = JobFacts(
+        id="flights-1",
+        name="flights",
+        life=Life(status=JobStatus.RUNNING, is_planned=False),
+        driver=DriverFacts(number=1, is_running=True, heard_at=heard_at),
+        chains=(ChainFacts(chain="hourly", updated_at=T0),),
+    )
+    for now in (T0, heard_at, heard_at + timedelta(days=1)):
+        (holding,) = (
+            KINDS["subtask_silent"].judge(parameters_of("subtask_silent"), job, now).holding
+        )
+        assert holding.subject == "hourly"
