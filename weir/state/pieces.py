@@ -32,7 +32,7 @@ class PieceSize:
 def keys_of(tables: FrozenEntries, groups: range | None = None) -> Iterator[list[Any]]:
     """The keys of frozen entries, some at a time; None: of all groups."""
     for group in tables.groups if groups is None else groups:
-        for slots, _ in tables.pieces(group, FIRST_OBJECTS):
+        for slots, _ in tables.pieces(group, lambda: FIRST_OBJECTS):
             yield slots
 
 
@@ -55,12 +55,20 @@ def rows_of(
     keys: list[Any] = []
     values: list[Any] = []
     weight = 0
+
+    def room() -> int:
+        left = size.objects - weight
+        return max(1, min(left, size.objects // 8) if sized else left)
+
     for index in tables.groups if groups is None else groups:
-        for piece, piece_values in tables.pieces(index, max(1, size.objects // 8), last=last):
+        for piece, piece_values in tables.pieces(index, room, last=last):
             numbers.append(first + index)
             counts.append(len(piece))
-            keys += piece
-            values += piece_values
+            if keys:
+                keys += piece
+                values += piece_values
+            else:  # Not copied, where one piece of a group is enough.
+                keys, values = piece, piece_values
             weight += sum(map(len, piece_values)) if sized else len(piece)
             if weight >= size.objects - size.objects // 8:
                 size.weight = weight

@@ -26,7 +26,7 @@ copies them before the first use (``StateTable.own``), and the log, kept to the 
 ones it has already copied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
@@ -214,14 +214,14 @@ class FrozenTables(Generic[K]):
         return copied
 
     def pieces(
-        self, group: int, size: int, *, last: bool = False
+        self, group: int, size: Callable[[], int], *, last: bool = False
     ) -> Iterator[tuple[list[K], list[Any]]]:
         """Keys and values of one group, some at a time; it cannot be read again after ``last``."""
         copied = self.group(group, last=last)
         # Keys and values apart: a tuple for each pair would cost more than the rest.
         left, left_values = iter(copied), iter(copied.values())
-        while piece := list(islice(left, size)):
-            yield piece, list(islice(left_values, size))
+        while piece := list(islice(left, count := size())):
+            yield piece, list(islice(left_values, count))
 
     def values_of(self, group: int, keys: Sequence[K]) -> list[Any]:
         """The values of some keys of one group; None: there is none."""

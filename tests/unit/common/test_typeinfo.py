@@ -125,6 +125,8 @@ def test_nan_comes_back() -> None:
         (Types.INT(), 2**31, "2147483648"),
         (Types.INT(), "7", "'7' of type str does not fit INT"),
         (Types.INT(), True, "True of type bool does not fit INT"),
+        (Types.LONG(), True, "True of type bool does not fit LONG"),
+        (Types.LONG(), 1 << 63, "9223372036854775808 of type int does not fit LONG"),
         (Types.LONG(), 1.5, "1.5 of type float"),
         (Types.BOOLEAN(), 1, "BOOLEAN"),
         (Types.STRING(), b"x", "b'x' of type bytes"),

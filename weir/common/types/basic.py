@@ -9,8 +9,10 @@ import pickle
 import struct
 import zoneinfo
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import countOf
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -23,7 +25,20 @@ from weir.errors import SchemaError
 
 _SINGLE = struct.Struct("f")
 _UTC = zoneinfo.ZoneInfo("UTC")  # As Arrow gives it back.
+_INT64 = pa.int64()
 TEXT_BITS = 14_000  # An integer of so many bits has fewer digits than Python writes.
+
+
+def integers(values: Sequence[Any]) -> pa.Array | None:
+    """64-bit integers as a column, in half of Arrow's time; None: not all are exactly ``int``.
+
+    Raises:
+        OverflowError: One needs more than 64 bits.
+    """
+    if countOf(map(type, values), int) != len(values):
+        return None
+    numbers = np.fromiter(values, np.int64, len(values))
+    return pa.Array.from_buffers(_INT64, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,13 @@ class _IntegerTypeInfo(BasicTypeInfo):
     """Integers within the bounds of their column."""
 
     __slots__ = ()
+
+    def to_arrow(self, values: Sequence[Any]) -> pa.Array:
+        if self.stored_as.bit_width == 64:
+            with suppress(OverflowError):  # The general way names the value.
+                if (array := integers(values)) is not None:
+                    return array
+        return BasicTypeInfo.to_arrow(self, values)
 
     def normaliser(self) -> Normaliser:
         high = 1 << self.stored_as.bit_width - 1

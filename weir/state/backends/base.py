@@ -176,9 +176,11 @@ class FrozenEntries(Protocol):
         """Whether there is no value at all."""
 
     def pieces(
-        self, group: int, size: int, *, last: bool = False
+        self, group: int, size: Callable[[], int], *, last: bool = False
     ) -> Iterator[tuple[list[Any], list[Any]]]:
         """Slots and values of a group, at most ``size`` at a time; not read again after ``last``.
+
+        The lists belong to the caller.
 
         Raises:
             StorageError: The local disk failed.

@@ -382,6 +382,7 @@ class RocksTables:
                 self._write(file, table, piece)
                 yield
             self.guarded(file.finish)
+            yield  # Each of the two waits for the disk with the interpreter lock held.
             self.guarded(partial(table.family.ingest_external_file, [str(path)], _MOVE))
 
     def _sorted(self, table: RocksTable, values: Values) -> Iterator[list[tuple[bytes, Any]]]:

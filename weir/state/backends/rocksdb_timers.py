@@ -279,7 +279,7 @@ class FrozenRocksTimers:
         if self._view is None:
             return
         (entries,) = self._view.entries
-        for slots, _ in entries.pieces(_GROUP, size.objects, last=last):
+        for slots, _ in entries.pieces(_GROUP, lambda: size.objects, last=last):
             if far := [slot for slot in slots if slot >= self._horizon]:
                 yield _rows(far)
 

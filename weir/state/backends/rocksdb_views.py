@@ -81,7 +81,7 @@ class FrozenRocks:
         return not iterator.valid()
 
     def pieces(
-        self, group: int, size: int, *, last: bool = False
+        self, group: int, size: Callable[[], int], *, last: bool = False
     ) -> Iterator[tuple[list[Any], list[Any]]]:
         """Slots and values of a group, at most ``size`` at a time."""
         slots: list[Any] = []
@@ -92,7 +92,7 @@ class FrozenRocks:
                 continue
             slots.append(slot_of(key))
             values.append(value)
-            if len(slots) == size:
+            if len(slots) >= size():
                 yield slots, values
                 slots, values = [], []
         if slots:

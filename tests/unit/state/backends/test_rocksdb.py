@@ -353,6 +353,33 @@ def test_an_increment_whose_file_fails_at_its_end_is_written_anew(
     store.close()
 
 
+def test_no_step_of_a_write_waits_for_the_disk_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = key_group_range(GROUPS, 1, 0)
+    tables = RocksTables(groups, str(tmp_path))
+    table = tables.table("value", "value", T.LONG())
+    table.put(0, 1, 5)
+    tables._seal(None)
+    guarded = tables.guarded
+    called: list[str] = []
+
+    def noted(call: Any) -> Any:
+        called.append(call.__name__ if hasattr(call, "__name__") else call.func.__name__)
+        return guarded(call)
+
+    monkeypatch.setattr(tables, "guarded", noted)
+    steps = []
+    while tables._sealed:
+        called.clear()
+        tables._write_piece()
+        steps.append(called[:])
+    assert [step[-1] for step in steps] == ["write", "finish", "ingest_external_file"]
+    assert [len(step) for step in steps[1:]] == [1, 1]
+    assert len(list(tables.read(table.family.iter(), 0))) == 1
+    tables.close()
+
+
 def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"state cannot be kept in .*localdir"):
