@@ -42,6 +42,7 @@ FAST = {
     "shared_buffers": "16MB",
     "max_wal_size": "256MB",
     "autovacuum_naptime": "10min",
+    "dynamic_shared_memory_type": "mmap",  # In the directory: a killed server leaves no other file.
 }
 
 

@@ -4,9 +4,11 @@ A context is started when a test first asks for its master, and stopped when one
 """
 
 import shutil
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import psutil
 import pytest
@@ -30,7 +32,8 @@ WORK = Path(_find_spark_home(), "work")
 class Contexts:
     """The one Spark context there is."""
 
-    def __init__(self) -> None:
+    def __init__(self, tests: pytest.Session) -> None:
+        self._tests = tests
         self._master: str | None = None
         self._context: SparkContext | None = None
 
@@ -40,7 +43,13 @@ class Contexts:
             self.stop()
             self._context, _ = open_session(master, 0, "tests")
             self._master = master
+            signal.signal(signal.SIGINT, self._interrupt)  # Instead of Spark's.
         return self._context
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """End the tests too: a job that runs is canceled, as a user's, and its test goes on."""
+        self._tests.shouldstop = "Ctrl-C"
+        signal.default_int_handler(number, frame)
 
     def stop(self) -> None:
         """End the context."""
@@ -73,9 +82,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def contexts(session: str) -> Iterator[Contexts]:
+def contexts(session: str, request: pytest.FixtureRequest) -> Iterator[Contexts]:
     """Spark contexts for the whole run."""
-    contexts = Contexts()
+    contexts = Contexts(request.session)
     yield contexts
     contexts.stop()
 
