@@ -30,7 +30,7 @@ TEXT_BITS = 14_000  # An integer of so many bits has fewer digits than Python wr
 
 
 def integers(values: Sequence[Any]) -> pa.Array | None:
-    """64-bit integers as a column, in half of Arrow's time; None: not all are exactly ``int``.
+    """64-bit integers as a column, sooner than by Arrow; None: not all are exactly ``int``.
 
     Raises:
         OverflowError: One needs more than 64 bits.

@@ -86,15 +86,16 @@ class FrozenRocks:
         """Slots and values of a group, at most ``size`` at a time."""
         slots: list[Any] = []
         values: list[Any] = []
+        most = size()
         for key, data in self._store.read(self._view.iterator(self._table), group):
             value = pickle.loads(data)
             if value is Mark.DIVIDED:
                 continue
             slots.append(slot_of(key))
             values.append(value)
-            if len(slots) >= size():
+            if len(slots) == most:
                 yield slots, values
-                slots, values = [], []
+                slots, values, most = [], [], size()
         if slots:
             yield slots, values
 
