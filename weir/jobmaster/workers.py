@@ -11,7 +11,7 @@ from weir.protocol.messages import SubtaskCommand
 # A process whose threads all stand still.
 FROZEN = "it is frozen: stopped, swapping, or in a call into C that keeps the interpreter lock"
 HEARD_SHARE = 0.75  # Of the timeout: several heartbeats are missing.
-EXIT_REPORT_MS = 200  # From a lost worker connection to the supervisor's ``WorkerExited``.
+EXIT_REPORT_MS = 1_000  # For the supervisor to say how a worker ended whose connection is lost.
 
 
 @dataclass(slots=True)
