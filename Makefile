@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check setup lint format test test-fast test-pythons fuzz soak up demo bench troubles bench-compare lock audit clean
+.PHONY: help check setup lint format test test-fast test-stalls test-pythons fuzz soak up demo bench troubles bench-compare lock audit clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,8 +76,11 @@ format: setup ## Format the code
 test: setup ## Lint and the whole test suite, side by side
 	$(BIN)/python -m tests $(PYTEST_ARGS)
 
-test-fast: setup ## Unit and database tests, 200 seeded jobs: about four minutes
+test-fast: setup ## Unit and database tests, 200 seeded jobs: about three minutes
 	$(BIN)/python -m tests --fast
+
+test-stalls: setup ## Tests of the database, whose clock stands still now and then: about four minutes
+	$(BIN)/python -m pytest -n 2 -p tests.stalls tests/database
 
 PYTHONS ?= 3.11 3.12 3.13
 test-pythons: check ## Run the unit tests on each of Python 3.11, 3.12 and 3.13 that is installed here

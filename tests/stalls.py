@@ -1,9 +1,9 @@
 """A machine that stands still now and then, as the tests on a database see it: a pytest plugin.
 
-``pytest -p tests.stalls tests/database``: before some of its readings, the clock of all rows has
-moved on by ``STALL_S``, for the database and for this process alike. No test may depend on less
-than a few such stalls: a busy machine makes them for real, one in a thousand runs. Real time goes
-on as ever, so a run takes no longer.
+``make test-stalls``: before some of its readings the clock of all rows has moved on by
+``STALL_S``, for the database and for this process alike. No test may depend on less than a few such
+stalls: a busy machine makes them for real, one in a thousand runs. Real time goes on as ever, so a
+run takes no longer.
 """
 
 import random
