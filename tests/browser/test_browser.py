@@ -74,8 +74,8 @@ def test_barriers_travel_on_the_page_from_the_button_to_the_charts(window: Windo
     window.sees(OPERATIONS, "Checkpoint Done")
     window.sees(".tiles", "number 1")
     window.sees(ALIGNMENT, "Slowest channel: flights-0 →")
-    window.await_figures()
-    assert window.count("[data-figure=history] .bars .point") >= 4  # One for each phase.
+    phases = "[data-figure=history] .bars .point"
+    wait_until(lambda: window.count(phases) >= 4, "the history has a bar for each phase")
 
     window.click("Take a checkpoint")  # The next click is another request.
     window.sees(PROGRESS, "Checkpoint 2 In progress")
