@@ -16,30 +16,21 @@ STALL_S = 4.0
 SHARE = 0.2  # Of the readings of the clock.
 
 
-class _Raw:
-    """The SQL of the database's clock, moved on by all stalls so far."""
-
-    def __init__(self) -> None:
-        self.stalled_s = 0.0
-
-    def __format__(self, _: str) -> str:
-        return f"(clock_timestamp() + INTERVAL '{self.stalled_s} seconds')"
-
-
 @pytest.fixture(autouse=True, scope="session")
 def stalls() -> Iterator[None]:
     """Stalls before readings, except where a test moves the clock by itself."""
-    from controlplane.base import clock  # Not before the settings, which pytest-django chooses.
+    # Not before the settings, which pytest-django chooses.
+    from controlplane.base import clock
+    from tests.database.controlplane.moved_clock import MovedClock
 
-    raw, chance, read, own_s = _Raw(), random.Random(), clock._read, clock.own_s
-
-    def read_late() -> Any:
-        if clock._RAW is raw and chance.random() < SHARE:
-            raw.stalled_s += STALL_S
-        return read()
-
+    chance, read = random.Random(), clock._read
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clock, "_RAW", raw)
+        database = MovedClock(patch)
+
+        def read_late() -> Any:
+            if database.sql == clock._RAW and chance.random() < SHARE:
+                database.pass_time(STALL_S)
+            return read()
+
         patch.setattr(clock, "_read", read_late)
-        patch.setattr(clock, "own_s", lambda: own_s() + raw.stalled_s)
         yield

@@ -209,8 +209,7 @@ def _subtask_silent(given: Silent, job: JobFacts, now: datetime) -> Judged:
     for one in job.chains:
         if one.updated_at is None:
             continue
-        silent = driver.heard_at - one.updated_at
-        if silent < seconds(given.seconds):
+        if (silent := driver.heard_at - one.updated_at) < seconds(given.seconds):
             continue
         silent_ms = _ms(silent)
         holding.append(

@@ -20,17 +20,16 @@ from weir.protocol.lifecycle import JobStatus
 
 pytestmark = pytest.mark.django_db
 
-_began: list[datetime] = []
-
 
 @pytest.fixture(autouse=True)
-def began(db: None) -> None:
-    """All of a test's times are before one moment, however long the test takes."""
-    _began[:] = [clock.now()]
+def still_clock(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test is of one moment, however long it takes."""
+    moment = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: moment)
 
 
 def ago(**span: float) -> datetime:
-    return _began[0] - timedelta(**span)
+    return clock.now() - timedelta(**span)
 
 
 def checkpoint(
@@ -49,9 +48,10 @@ def checkpoint(
 
 def times(rule: Rule, hours: int = 24) -> list[tuple[float, float | None]]:
     """Begin and end of each alert in minutes ago, oldest first."""
+    now = clock.now()
 
     def minutes(at: datetime | None) -> float | None:
-        return None if at is None else round((_began[0] - at).total_seconds() / 60, 1)
+        return None if at is None else round((now - at).total_seconds() / 60, 1)
 
     return [
         (minutes(one.fired_at) or 0.0, minutes(one.ended_at))

@@ -49,7 +49,7 @@ def test_a_checkpoint_under_way_neither_expires_nor_lasts_for_ever(
     line.post()
     tick()
     assert line.statuses() == {1: "pending"}
-    database.pass_time(260)  # A twentieth more or less, as the clock comes back to the database's.
+    database.pass_time(270)  # A twentieth more or less, as the clock comes back to the database's.
     line.post()
     tick()
     assert line.statuses() == {1: "pending"}
@@ -107,16 +107,16 @@ def test_no_driver_is_lost_that_speaks_and_one_that_is_silent_is(
 
 @pytest.mark.parametrize("by_s", MOVES)
 def test_a_job_is_relaunched_after_its_delay(database: MovedClock, by_s: float) -> None:
-    fixed = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=2, delay_ms=60_000)
+    fixed = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=2, delay_ms=600_000)
     job = jobs.lose(jobs.running(plan=jobs.planned(restart=fixed)))
     assert job.restart_at is not None
     database.move(by_s)
     tick()
     assert Job.objects.get(pk=job.pk).restart_at is not None
-    database.pass_time(40)
+    database.pass_time(550)
     tick()
     assert Job.objects.get(pk=job.pk).restart_at is not None
-    database.pass_time(30)
+    database.pass_time(100)
     tick()
     assert Job.objects.get(pk=job.pk).restart_at is None
     assert Driver.objects.filter(job=job, status=DriverStatus.REQUESTED).count() == 1

@@ -1,5 +1,6 @@
 """Files of checkpoints are deleted once unused, and not before."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,14 @@ def test_a_failure_is_noted_and_tried_again_later(
         for _ in range(3):
             before = clock.now()
             assert discards.discard_due() == 0
+            after = clock.now()
             row = line.checkpoint(1)
             assert row.discard_error == "the bucket is away"
             assert row.status == "subsumed"
-            waits.append((row.discard_due_at - before).total_seconds())
-            jobs.pass_time(row, waits[-1] + 1, "discard_due_at")
-    assert [wait // discards.BACKOFF_MIN_S for wait in waits] == [1, 2, 4]
+            waits.append((row.discard_due_at - after, row.discard_due_at - before))
+            jobs.pass_time(row, waits[-1][1].total_seconds() + 1, "discard_due_at")
+    for (least, most), factor in zip(waits, (1, 2, 4), strict=True):
+        assert least <= factor * timedelta(seconds=discards.BACKOFF_MIN_S) <= most
     assert discards.discard_due() == 1
     row = line.checkpoint(1)
     assert (row.status, row.discard_error, row.discard_tries) == ("discarded", "", 0)

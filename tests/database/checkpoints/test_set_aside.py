@@ -16,8 +16,6 @@ from tests.database.jobs import builders as jobs
 from weir.protocol.coordinator import CoordinatorState
 from weir.protocol.wire import from_wire
 
-SECOND = timedelta(seconds=1)
-
 pytestmark = pytest.mark.django_db
 
 
@@ -42,7 +40,8 @@ def broken(seconds_ago: float) -> Line:
 
 def again(line: Line) -> None:
     """Let the pause pass."""
-    SetAsideStep.objects.filter(job=line.job_id).update(retry_at=clock.now() - SECOND)
+    step = SetAsideStep.objects.get(job=line.job_id)
+    jobs.pass_time(step, set_aside.BACKOFF_MAX_S, "retry_at")
 
 
 def test_rows_that_fail_do_not_take_the_whole_tick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,15 @@ class MovedClock:
         self.move(0)
         self.restart()
 
+    @property
+    def sql(self) -> str:
+        """The database's clock as it was moved."""
+        return f"({self._raw} + INTERVAL '{self.moved_s} seconds')"
+
     def move(self, seconds: float) -> None:
         """Set the database's clock: ahead, or back where negative."""
         self.moved_s += seconds
-        moved = f"({self._raw} + INTERVAL '{self.moved_s} seconds')"
-        self._monkeypatch.setattr(clock, "_RAW", moved)
+        self._monkeypatch.setattr(clock, "_RAW", self.sql)
 
     def pass_time(self, seconds: float) -> None:
         """Time passes, for the database and for this machine."""

@@ -1,7 +1,5 @@
 """Pieces of frozen state: all entries once and in order, and never more in one than is allowed."""
 
-from itertools import repeat
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +40,7 @@ def test_each_entry_is_in_one_piece_and_no_piece_is_too_large(
         values += some_values
     assert keys == list(range(sum(map(len, groups))))
     assert values == [value for of_group in groups for value in of_group]
-    assert numbers == [n + 3 for n, own in enumerate(groups) for _ in repeat(None, len(own))]
+    assert numbers == [n + 3 for n, own in enumerate(groups) for _ in own]
 
 
 def test_the_size_that_was_measured_counts_for_the_next_piece_of_the_same_group() -> None:
