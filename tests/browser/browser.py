@@ -73,8 +73,7 @@ class Window:
         self._context = context
         self._host = urlsplit(url).netloc
         self._complaints: list[str] = []
-        # A page that has heard nothing for a while asks why, and without ticks the answer is 503.
-        self._expected: tuple[str, ...] = (f"503 (Service Unavailable) ({url}/readyz)",)
+        self._expected: tuple[str, ...] = ()
         self._page: Page = chromium.do(self._opened)
 
     def _opened(self) -> Page:

@@ -81,6 +81,7 @@ def web_process(home: Path, database_url: str, redis_url: str) -> Iterator[WebPr
             "DATABASE_URL": database_url,
             "REDIS_URL": redis_url,
             "WEIR_HOME": str(home),
+            "WEIR_TICK_AGE_MAX_S": "86400",  # Noted once for each test.
         },
     )
     try:
