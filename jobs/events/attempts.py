@@ -1,11 +1,18 @@
 """Rows of attempts and their worker processes, from a driver's events."""
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 
 from jobs import attempt_ends
 from jobs.models import Attempt, AttemptEnd, Driver, Job, Worker
 from jobs.storable_text import storable
+from weir.bounds import COUNT_MAX
+from weir.ids import AttemptNumber
 from weir.protocol.events import AttemptStarted, CaughtUp, Recovered, WorkerStarted
+from weir.protocol.messages import SubtaskChanged
+
+_RESTORED = ("restored_bytes", "restored_local_bytes")  # Of a subtask and of an attempt alike.
 
 
 class Attempts:
@@ -15,6 +22,7 @@ class Attempts:
         self._job = job
         self._driver = driver
         self._now = now
+        self._restored: defaultdict[AttemptNumber, Counter[str]] = defaultdict(Counter)
 
     def newest_number(self) -> int | None:
         """The number of the driver's last attempt; None before its first."""
@@ -50,8 +58,18 @@ class Attempts:
             attempt.running_at = self._now
             attempt.save(update_fields=["running_at"])
 
+    def restored(self, event: SubtaskChanged) -> None:
+        """Note the bytes that a subtask restored.
+
+        A driver tells their sum where it replaced an attempt of its own, and of its first attempt
+        nothing.
+        """
+        if counts := _restored(event.details):
+            self._restored[event.attempt].update(counts)
+
     def recovered(self, event: Recovered) -> None:
         """Note the cause and the durations of the recovery that led to an attempt."""
+        self._restored.pop(event.attempt, None)
         attempt = self._of(event.attempt)
         attempt.recovery_cause = storable(event.cause)
         attempt.backoff_ms = event.backoff_ms
@@ -73,6 +91,17 @@ class Attempts:
         """End the attempt under way, if there is one."""
         attempt_ends.end(self._job, end, self._now, cause)
 
+    def save(self) -> None:
+        """Add the bytes that subtasks restored since the last call."""
+        for number, sums in self._restored.items():
+            attempt = Attempt.objects.filter(driver=self._driver, number=number).first()
+            if attempt is None or attempt.restored_checkpoint is None:
+                continue
+            for name, count in sums.items():
+                setattr(attempt, name, min((getattr(attempt, name) or 0) + count, COUNT_MAX))
+            attempt.save(update_fields=list(sums))
+        self._restored.clear()
+
     def _newest(self) -> Attempt | None:
         return Attempt.objects.filter(driver=self._driver).order_by("-number").first()
 
@@ -91,3 +120,12 @@ class Attempts:
             attempt_ends.end(self._job, AttemptEnd.FAILED, self._now, before=number)
             attempt_ends.note_begin(self._job, attempt)
         return attempt
+
+
+def _restored(details: Mapping[str, object]) -> dict[str, int]:
+    """The bytes among the details of a subtask, which no type of theirs checks."""
+    return {
+        name: count
+        for name in _RESTORED
+        if isinstance(count := details.get(name), int) and 0 <= count <= COUNT_MAX
+    }

@@ -107,6 +107,7 @@ class _Fold:
 
     def save(self) -> None:
         """Write the collected changes."""
+        self._attempts.save()
         self._subtasks.save()
         self._memory.save()
         JobException.objects.bulk_create(self._exceptions)
@@ -157,6 +158,8 @@ class _Fold:
 
     def _subtask_changed(self, event: SubtaskChanged) -> None:
         self._subtasks.changed(event)
+        if event.status is SubtaskStatus.RUNNING:
+            self._attempts.restored(event)
         # The first failure becomes the attempt's cause; the ones that follow do not.
         if (
             event.status is SubtaskStatus.FAILED

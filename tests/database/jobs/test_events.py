@@ -35,12 +35,13 @@ from tests.database.jobs.builders import (
     subtask_changed,
     worker_started,
 )
+from weir.bounds import COUNT_MAX
 from weir.config import RestartConfig
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.driver_messages import DriverLost, JobPlanned, PipelineFailed
 from weir.protocol.events import CaughtUp, CheckpointsDiscarded, Notice, Recovered, SlotChanged
 from weir.protocol.lifecycle import JOB_TRANSITIONS, JobStatus, SubtaskStatus
-from weir.protocol.messages import JobEnded, SubtaskMetrics
+from weir.protocol.messages import JobEnded, SubtaskChanged, SubtaskMetrics
 from weir.protocol.slot_memory import MemoryLimit, MemorySource
 
 pytestmark = pytest.mark.django_db
@@ -239,6 +240,81 @@ def test_worker_may_be_heard_of_before_its_attempt() -> None:
     apply(job, planned(), changed(JobStatus.INITIALIZING), worker_started(1), attempt_started(1, 3))
     attempt = Attempt.objects.get(job=job)
     assert (attempt.number, attempt.restored_checkpoint, attempt.workers.count()) == (1, 3, 1)
+
+
+def restored(name: str, attempt: int, **details: object) -> SubtaskChanged:
+    changed_to = subtask_changed(name, SubtaskStatus.RUNNING, attempt, details=details)
+    assert isinstance(changed_to, SubtaskChanged)
+    return changed_to
+
+
+def bytes_of(job: Job, attempt: int) -> tuple[int | None, int | None]:
+    row = Attempt.objects.get(job=job, number=attempt)
+    return row.restored_bytes, row.restored_local_bytes
+
+
+def test_first_attempt_of_a_new_driver_has_the_bytes_that_its_subtasks_restored() -> None:
+    job = running()
+    lose(job)
+    speaking(job)
+    job = apply(
+        job,
+        planned(),
+        changed(JobStatus.INITIALIZING),
+        attempt_started(2, checkpoint=5),
+        restored("source-0", 2, restored_bytes=100, restored_local_bytes=0),
+        restored("source-1", 2, restored_bytes=50),
+    )
+    assert bytes_of(job, 2) == (150, 0)
+    job = apply(
+        job,
+        restored("sink-0", 2, restored_bytes=7, restored_local_bytes=6),
+        subtask_changed("sink-0", SubtaskStatus.FAILED, 2, details={"restored_bytes": 900}),
+        changed(JobStatus.RUNNING),
+    )
+    assert bytes_of(job, 2) == (157, 6)
+    assert bytes_of(job, 1) == (None, None)
+    assert Attempt.objects.get(job=job, number=2).recovery_cause == ""
+
+
+def test_bytes_of_subtasks_are_not_counted_again_where_the_driver_tells_their_sum() -> None:
+    job = running()
+    recovered = Recovered(0, AttemptNumber(2), "x", CheckpointId(5), 0.0, 1.0, 2.0, 30, 0, 20)
+    job = apply(
+        job,
+        changed(JobStatus.FAILING, "x"),
+        changed(JobStatus.RESTARTING),
+        changed(JobStatus.INITIALIZING),
+        attempt_started(2, checkpoint=5),
+        restored("source-0", 2, restored_bytes=10, restored_local_bytes=10),
+    )
+    assert bytes_of(job, 2) == (10, 10)
+    job = apply(
+        job,
+        restored("sink-0", 2, restored_bytes=20, restored_local_bytes=10),
+        changed(JobStatus.RUNNING),
+        recovered,
+    )
+    assert bytes_of(job, 2) == (30, 20)
+
+
+def test_an_attempt_from_the_beginning_restored_nothing() -> None:
+    job = running()
+    job = apply(job, restored("source-0", 1, restored_bytes=0, restored_local_bytes=0))
+    assert bytes_of(job, 1) == (None, None)
+
+
+@pytest.mark.parametrize("told", ["100", -1, 1.5, None, [3], COUNT_MAX + 1, 10**30])
+def test_details_that_are_no_number_of_bytes_are_passed_over(told: object) -> None:
+    job = running()
+    job = apply(
+        job,
+        attempt_started(2, checkpoint=5),
+        restored("source-0", 2, restored_bytes=told, restored_local_bytes=told),
+        restored("source-1", 2, restored_bytes=COUNT_MAX, restored_local_bytes=3),
+        restored("sink-0", 2, restored_bytes=COUNT_MAX),
+    )
+    assert bytes_of(job, 2) == (COUNT_MAX, 3)
 
 
 def test_attempt_number_of_a_driver_that_never_claimed_it_is_taken_over() -> None:
