@@ -636,6 +636,15 @@ MUTANTS: tuple[Mutant, ...] = (
         ("elif load.back_pressured >= BACK_PRESSURE_SHOWN:", "elif False:"),
     ),
     *_planted(
+        "tests/database/jobs/test_events.py",
+        "jobs/events/attempts.py",
+        ("self._restored.pop(event.attempt, None)", "pass"),
+        (
+            "if attempt is None or attempt.restored_checkpoint is None:",
+            "if attempt is None:",
+        ),
+    ),
+    *_planted(
         "tests/unit/frontend tests/database/frontend/test_savepoints.py",
         "frontend/savepoints/tree.py",
         (
