@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.usefixtures("local")]
 N = 3_000
 RATE = 1_000.0
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
-HEARTBEATS = {"heartbeat.interval": "200 ms", "heartbeat.timeout": "2500 ms"}
+# A busy machine stands still for less than the timeout.
+HEARTBEATS = {"heartbeat.interval": "200 ms", "heartbeat.timeout": "8 s"}
 
 
 def test_a_stopped_supervisor_and_worker_are_replaced_and_fenced(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_stopped_worker_is_replaced_and_fenced(tmp_path: Path) -> None:
         result = env.execute("stopped")
     assert stopper.killed is not None
     assert len(result.history.recoveries) == 1
-    assert "made no progress for 2500 ms" in result.history.recoveries[0].cause
+    assert "made no progress for 8000 ms" in result.history.recoveries[0].cause
     rows = rows_of(output)
     assert count(rows, N) == EXACT
     assert not wrong_numbers(rows)
