@@ -22,7 +22,7 @@ class Attempts:
         self._job = job
         self._driver = driver
         self._now = now
-        self._restored: defaultdict[AttemptNumber, Counter[str]] = defaultdict(Counter)
+        self._unsaved: defaultdict[AttemptNumber, Counter[str]] = defaultdict(Counter)
 
     def newest_number(self) -> int | None:
         """The number of the driver's last attempt; None before its first."""
@@ -64,12 +64,12 @@ class Attempts:
         A driver tells their sum where it replaced an attempt of its own, and of its first attempt
         nothing.
         """
-        if counts := _restored(event.details):
-            self._restored[event.attempt].update(counts)
+        if counts := _bytes_in(event.details):
+            self._unsaved[event.attempt].update(counts)
 
     def recovered(self, event: Recovered) -> None:
         """Note the cause and the durations of the recovery that led to an attempt."""
-        self._restored.pop(event.attempt, None)
+        self._unsaved.pop(event.attempt, None)
         attempt = self._of(event.attempt)
         attempt.recovery_cause = storable(event.cause)
         attempt.backoff_ms = event.backoff_ms
@@ -93,14 +93,14 @@ class Attempts:
 
     def save(self) -> None:
         """Add the bytes that subtasks restored since the last call."""
-        for number, sums in self._restored.items():
+        for number, sums in self._unsaved.items():
             attempt = Attempt.objects.filter(driver=self._driver, number=number).first()
             if attempt is None or attempt.restored_checkpoint is None:
                 continue
             for name, count in sums.items():
                 setattr(attempt, name, min((getattr(attempt, name) or 0) + count, COUNT_MAX))
             attempt.save(update_fields=list(sums))
-        self._restored.clear()
+        self._unsaved.clear()
 
     def _newest(self) -> Attempt | None:
         return Attempt.objects.filter(driver=self._driver).order_by("-number").first()
@@ -122,7 +122,7 @@ class Attempts:
         return attempt
 
 
-def _restored(details: Mapping[str, object]) -> dict[str, int]:
+def _bytes_in(details: Mapping[str, object]) -> dict[str, int]:
     """The bytes among the details of a subtask, which no type of theirs checks."""
     return {
         name: count

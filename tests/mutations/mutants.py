@@ -533,6 +533,15 @@ MUTANTS: tuple[Mutant, ...] = (
         ("len(key) > limit or not key.isprintable()", "len(key) > limit"),
     ),
     *_planted(
+        "tests/database/jobs/test_events.py",
+        "jobs/events/attempts.py",
+        ("self._unsaved.pop(event.attempt, None)", "pass"),
+        (
+            "if attempt is None or attempt.restored_checkpoint is None:",
+            "if attempt is None:",
+        ),
+    ),
+    *_planted(
         "tests/unit/alerts tests/database/alerts",
         "controlplane/alerts/machine.py",
         ("if now - since >= policy.hold:", "if True:"),
@@ -634,15 +643,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "set(range(chain.parallelism)) - self.done)",
         ),
         ("elif load.back_pressured >= BACK_PRESSURE_SHOWN:", "elif False:"),
-    ),
-    *_planted(
-        "tests/database/jobs/test_events.py",
-        "jobs/events/attempts.py",
-        ("self._restored.pop(event.attempt, None)", "pass"),
-        (
-            "if attempt is None or attempt.restored_checkpoint is None:",
-            "if attempt is None:",
-        ),
     ),
     *_planted(
         "tests/unit/frontend tests/database/frontend/test_savepoints.py",
