@@ -1,14 +1,14 @@
 """The rows of a columnar table that changed between two barriers."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from weir.state.backends.arrays import Arrays, HeapArrays
 
-_COUNTED_AT_ONCE = 1 << 20
+ROWS_AT_ONCE: Final = 1 << 20  # That are looked at in one go.
 
 Slots: TypeAlias = npt.NDArray[np.int64]
 
@@ -44,7 +44,7 @@ class ChangedRows:
     @staticmethod
     def count(intervals: "Sequence[ChangedRows]", rows: int) -> int:
         """The number of rows below ``rows`` that changed in any of the intervals."""
-        spans = ((at, min(at + _COUNTED_AT_ONCE, rows)) for at in range(0, rows, _COUNTED_AT_ONCE))
+        spans = ((at, min(at + ROWS_AT_ONCE, rows)) for at in range(0, rows, ROWS_AT_ONCE))
         return sum(int(np.count_nonzero(_either(intervals, *span))) for span in spans)
 
 

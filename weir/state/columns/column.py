@@ -207,13 +207,16 @@ class FrozenColumn:
                 yield saved[:size]
                 self._spares.give(saved)
 
-    def values_at(self, chunk: int, rows: Slots) -> npt.NDArray[Any]:
-        """The values of rows of a chunk, each chunk once; on the snapshot thread."""
+    def values_at(self, chunks: range, rows: Slots) -> npt.NDArray[Any]:
+        """The values of ascending rows of some chunks, each chunk once; on the snapshot thread."""
         values = self._live[rows]
-        saved = self._taken(chunk)
-        if saved is not None:
-            values = saved[rows - chunk * self._chunk_rows]
-            self._spares.give(saved)
+        for chunk in chunks:
+            saved = self._taken(chunk)
+            if saved is not None:
+                start = chunk * self._chunk_rows
+                first, last = np.searchsorted(rows, (start, start + self._chunk_rows))
+                values[first:last] = saved[rows[first:last] - start]
+                self._spares.give(saved)
         return values
 
     def _taken(self, chunk: int) -> npt.NDArray[Any] | None:

@@ -32,7 +32,8 @@ def table_content(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> C
 
     def keys_at(rows: _Rows) -> pa.Array:
         if not isinstance(rows, slice):
-            return keys.take(pa.array(rows - 1, mask=rows == 0))
+            is_null = rows == 0 if rows[0] == 0 else None
+            return keys.take(pa.array(rows - 1, mask=is_null))
         if rows.start == 0:
             return pa.concat_arrays([pa.nulls(1, keys.type), keys[: rows.stop - 1]])
         return keys[rows.start - 1 : rows.stop - 1]
@@ -47,11 +48,15 @@ def table_content(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> C
             return store_keys(slots(rows), key_kind)
         return keys_at(rows).fill_null(encode_key(None))
 
+    def changed() -> Iterator[Slots]:
+        for rows in frozen.changed_rows():
+            yield from (rows[span] for span in _spans(0, len(rows), piece_rows))
+
     def pieces() -> Iterator[tuple[_Rows, list[npt.NDArray[Any]]]]:
         if of_changes:
-            for changed, values in frozen.changes():
-                for span in _spans(0, len(changed), piece_rows):
-                    yield changed[span], [column[span] for column in values]
+            for rows, values in frozen.changes():
+                for span in _spans(0, len(rows), piece_rows):
+                    yield rows[span], [column[span] for column in values]
             return
         for chunk, chunk_end, values in frozen.chunks():
             for span in _spans(max(chunk, first), chunk_end, piece_rows):
@@ -61,7 +66,7 @@ def table_content(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> C
     key_kind: pa.DataType | None = keys.type
     if of_objects:
         # Columns are read once only, so the type must be right the first time.
-        known = frozen.changed_rows() if of_changes else _spans(first, frozen.rows, piece_rows)
+        known = changed() if of_changes else _spans(first, frozen.rows, piece_rows)
         key_kind = None if canonical else stored_key_type(slots(rows) for rows in known)
     columns = {name: column.dtype for name, column in frozen.columns.items()}
     about = About(

@@ -24,7 +24,7 @@ from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.codec import key_groups_of, slot_key
-from weir.state.columns.changed_rows import ChangedRows, Slots
+from weir.state.columns.changed_rows import ROWS_AT_ONCE, ChangedRows, Slots
 from weir.state.columns.column import ROWS_MIN, Column
 from weir.state.columns.key_index import KeyIndex, Keys
 from weir.state.progress import ONLY, Progress, Since
@@ -295,14 +295,20 @@ class FrozenColumns:
         return ChangedRows.count(self.since.intervals, self.rows)
 
     def changed_rows(self) -> Iterator[Slots]:
-        """The rows that changed since that checkpoint, ascending, chunk by chunk.
+        """The rows that changed since that checkpoint, ascending, some chunks at a time.
 
         Units: O(rows).
         """
         assert self.since is not None
-        for start in range(0, self.rows, self._chunk_rows):
-            end = min(start + self._chunk_rows, self.rows)
+        for chunks in self._chunks_at_once():
+            start, end = chunks.start * self._chunk_rows, chunks.stop * self._chunk_rows
             yield ChangedRows.of_all(self.since.intervals, start, end)
+
+    def _chunks_at_once(self) -> Iterator[range]:
+        """The numbers of all chunks, those together whose changes are read in one go."""
+        chunks = range(-(-self.rows // self._chunk_rows))
+        at_once = max(1, ROWS_AT_ONCE // self._chunk_rows)
+        return (chunks[at : at + at_once] for at in chunks[::at_once])
 
     def stored(self, handles: Sequence[StateHandle]) -> None:
         """The shared files of this checkpoint, for later ones to build on; empty: it has none."""
@@ -311,8 +317,8 @@ class FrozenColumns:
 
     def changes(self) -> Iterator[tuple[Slots, list[npt.NDArray[Any]]]]:
         """The changed rows, once, and the columns' values; on the snapshot thread."""
-        for chunk, rows in enumerate(self.changed_rows()):
-            yield rows, [column.values_at(chunk, rows) for column in self.columns.values()]
+        for chunks, rows in zip(self._chunks_at_once(), self.changed_rows(), strict=True):
+            yield rows, [column.values_at(chunks, rows) for column in self.columns.values()]
 
     def chunks(self) -> Iterator[tuple[int, int, list[npt.NDArray[Any]]]]:
         """All rows, once: start, end and the columns' values, valid until the next chunk.

@@ -1,6 +1,6 @@
 """Incremental checkpoints of columnar tables: the rows that changed, now and then all of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from weir.config import StateConfig
 from weir.ids import CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.restore import CHANGES, WHOLE
 from weir.state.chains import TABLE_FILES_LONG
-from weir.state.columns import changed_rows
+from weir.state.columns import changed_rows, table
 from weir.state.columns.table import ColumnarTable
 from weir.state.store import OperatorStateStore
 from weir.storage.memory import MemoryStore
@@ -131,7 +131,7 @@ def test_new_keys_and_the_null_key_are_changes(line: Line) -> None:
 def test_a_single_change_counts_wherever_it_is(
     line: Line, monkeypatch: pytest.MonkeyPatch, row: int
 ) -> None:
-    monkeypatch.setattr(changed_rows, "_COUNTED_AT_ONCE", 1_000)
+    monkeypatch.setattr(changed_rows, "ROWS_AT_ONCE", 1_000)
     line.put(range(5_000), 1)
     line.checkpoint()
     line.put([row], 2)
@@ -152,6 +152,18 @@ def test_keys_of_any_type(key_type: pa.DataType | None) -> None:
     assert values_of(line.restored(), key_type) == {
         f"key {n}": 1 if n % 7 else 2 for n in range(20_000)
     }
+    line.subtask.close()
+
+
+def test_the_last_changed_key_may_be_of_another_type() -> None:
+    line = Line(None)
+    line.put([1, 2, 3], 1)
+    line.checkpoint()
+    line.table.slots_of([1, "last"])  # Its values stay zero.
+    line.put([1], 2)
+    files = line.checkpoint(meanwhile=([1], 9))  # Values of a barrier are read once.
+    assert [file.mode for file in files] == [WHOLE, CHANGES]
+    assert values_of(line.restored(), None) == {1: 2, 2: 1, 3: 1, "last": 0}
     line.subtask.close()
 
 
@@ -179,6 +191,26 @@ def test_what_is_written_behind_the_barrier_is_in_the_next_checkpoint_alone(line
     assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(ROWS), 9) | {1: 1}
     line.checkpoint()
     assert values_of(line.restored(), pa.int64()) == dict.fromkeys(range(2 * ROWS), 8)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 16])
+@pytest.mark.parametrize("meanwhile", [(), (1,), (70_000, 199_999), range(ROWS)], ids=len)
+def test_changes_of_several_chunks_are_those_at_the_barrier(
+    line: Line, monkeypatch: pytest.MonkeyPatch, at_once: int, meanwhile: Sequence[int]
+) -> None:
+    """However many chunks are read in one go, and whichever are written to beside it."""
+    monkeypatch.setattr(table, "ROWS_AT_ONCE", at_once * table.CHUNK_ROWS)
+    line.put(range(ROWS), 0)
+    line.checkpoint()
+    changed = range(0, ROWS, 3)
+    line.put(changed, 1)
+    files = line.checkpoint(meanwhile=(meanwhile, 9))
+    assert [file.mode for file in files] == [WHOLE, CHANGES]
+    expected = dict.fromkeys(range(ROWS), 0) | dict.fromkeys(changed, 1)
+    assert values_of(line.restored(), pa.int64()) == expected
+    line.checkpoint()
+    expected |= dict.fromkeys(meanwhile, 9)
+    assert values_of(line.restored(), pa.int64()) == expected
 
 
 def test_a_small_table_is_whole_in_each_checkpoint(line: Line) -> None:
