@@ -284,6 +284,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if len(groups) and not (owned.first", "if False and not (owned.first"),
     ),
     *_planted(
+        "tests/unit/state/columns",
+        "weir/state/columns/column.py",
+        ("            view.save_before_write(slots)", "            pass"),
+        ("            changed.mark(slots)", "            pass"),
+        ("values[first:last] = saved[rows[first:last] - start]", "pass"),
+    ),
+    *_planted(
         "tests/unit/state/columns/test_integer_index.py",
         "weir/state/columns/integer_index.py",
         ("if self._low is not None and not self._spans(keys):", "if False:"),
