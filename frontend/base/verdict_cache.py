@@ -62,7 +62,7 @@ def _cached(checkpoint: Checkpoint, is_diagnosed: bool, is_opening: bool = False
     is_final = checkpoint.settled_at is not None
     if is_diagnosed:
         own = _cached(checkpoint, is_diagnosed=False)
-        diagnosed, is_whole = _diagnosed(checkpoint, own.took_s if is_opening else 0.0)
+        diagnosed, is_whole = _diagnosed(checkpoint, own.took_s if is_opening else None)
         made = own.verdict | {"diagnosis": diagnosed}
         is_final = is_final and is_whole
     else:
@@ -95,14 +95,14 @@ def _judged(checkpoint: Checkpoint) -> queries.Verdict:
     return judged
 
 
-def _diagnosed(checkpoint: Checkpoint, expected_s: float) -> tuple[Json | None, bool]:
+def _diagnosed(checkpoint: Checkpoint, expected_s: float | None) -> tuple[Json | None, bool]:
     """The diagnosis of the last settled checkpoints up to this one; None: they are too few.
 
     One query, and those of a few verdicts that are not known yet: of a job that is looked at one,
     as a rule. When the page is opened more are left out at first, and judged with its updates.
 
     Args:
-        expected_s: The time that each verdict will take; 0: one is judged however long it takes.
+        expected_s: The time that each verdict will take; None: one is judged however long it takes.
 
     Returns:
         The diagnosis, and whether no checkpoint was left out.
@@ -115,8 +115,9 @@ def _diagnosed(checkpoint: Checkpoint, expected_s: float) -> tuple[Json | None, 
     for row in rows.order_by("-number")[: diagnosis.LAST]:
         known = _known(row)
         if known is None:
-            is_late = time.monotonic() + expected_s > ends_s
-            if judged == JUDGED_AT_ONCE or (is_late and (judged or expected_s)):
+            is_late = time.monotonic() + (expected_s or 0.0) > ends_s
+            may_wait = judged > 0 or expected_s is not None
+            if judged == JUDGED_AT_ONCE or (is_late and may_wait):
                 return None, False
             judged += 1
             known = diagnosis.Told.by(_judged(row))

@@ -16,7 +16,6 @@ Arrow reader can read it, and canonical bytes where they do not.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import countOf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.common.types.basic import integers
+from weir.common.types.basic import all_are, integers
 from weir.errors import KeyTypeError, WeirError
 from weir.graph import key_groups as scalar
 
@@ -367,15 +366,11 @@ def store_keys(slots: Sequence[SlotKey], kind: pa.DataType | None) -> pa.Array:
             raise MixedKeysError("a key needs more than 64 bits") from cause
         if array is not None:
             return array
-    if pa.types.is_string(kind) and _all_are(str, slots):
+    if pa.types.is_string(kind) and all_are(str, slots):
         return pa.array(slots, kind)
-    if _all_are(bytes, slots) and stored_key_type([slots]) == kind:
+    if all_are(bytes, slots) and stored_key_type([slots]) == kind:
         return pa.array([key_of_slot(slot) for slot in slots], kind)
     raise MixedKeysError(f"not every key is of type {kind}")
-
-
-def _all_are(kind: type, slots: Sequence[SlotKey]) -> bool:
-    return countOf(map(type, slots), kind) == len(slots)
 
 
 def load_keys(array: pa.Array, *, canonical: bool) -> list[SlotKey]:

@@ -29,13 +29,18 @@ _INT64 = pa.int64()
 TEXT_BITS = 14_000  # An integer of so many bits has fewer digits than Python writes.
 
 
+def all_are(kind: type, values: Sequence[Any]) -> bool:
+    """Whether the class of each value is exactly this one."""
+    return countOf(map(type, values), kind) == len(values)
+
+
 def integers(values: Sequence[Any]) -> pa.Array | None:
     """64-bit integers as a column, sooner than by Arrow; None: not all are exactly ``int``.
 
     Raises:
         OverflowError: One needs more than 64 bits.
     """
-    if countOf(map(type, values), int) != len(values):
+    if not all_are(int, values):
         return None
     numbers = np.fromiter(values, np.int64, len(values))
     return pa.Array.from_buffers(_INT64, len(numbers), [None, pa.py_buffer(numbers)])
