@@ -285,6 +285,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_planted(
         "tests/unit/state/columns",
+        "weir/state/columns/changed_rows.py",
+        ("self._flags[self._old : self._rows] = True", "pass"),
+        ("self._listed.append(slots.copy())", "self._listed.append(slots)"),
+    ),
+    *_planted(
+        "tests/unit/state/columns",
         "weir/state/columns/column.py",
         ("            view.save_before_write(slots)", "            pass"),
         ("            changed.mark(slots)", "            pass"),

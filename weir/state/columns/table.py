@@ -24,7 +24,13 @@ from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.codec import key_groups_of, slot_key
-from weir.state.columns.changed_rows import ROWS_AT_ONCE, ChangedRows, Slots
+from weir.state.columns.changed_rows import (
+    ROWS_AT_ONCE,
+    ChangedRows,
+    Slots,
+    changed_in,
+    count_changed,
+)
 from weir.state.columns.column import ROWS_MIN, Column
 from weir.state.columns.key_index import KeyIndex, Keys
 from weir.state.progress import ONLY, Progress, Since
@@ -292,7 +298,7 @@ class FrozenColumns:
     def changed(self) -> int:
         """The number of rows that changed since that checkpoint. Units: O(rows)."""
         assert self.since is not None
-        return ChangedRows.count(self.since.intervals, self.rows)
+        return count_changed(self.since.intervals, self.rows)
 
     def changed_rows(self) -> Iterator[Slots]:
         """The rows that changed since that checkpoint, ascending, some chunks at a time.
@@ -302,7 +308,7 @@ class FrozenColumns:
         assert self.since is not None
         for chunks in self._chunks_at_once():
             start, end = chunks.start * self._chunk_rows, chunks.stop * self._chunk_rows
-            yield ChangedRows.of_all(self.since.intervals, start, end)
+            yield changed_in(self.since.intervals, start, end)
 
     def _chunks_at_once(self) -> Iterator[range]:
         """The numbers of all chunks, those together whose changes are read in one go."""
