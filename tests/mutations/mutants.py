@@ -414,6 +414,9 @@ MUTANTS: tuple[Mutant, ...] = (
             "if known.spark_attempt > slot.spark_attempt:",
         ),
         ("if len(self._workers) < self.slot_count:", "if False:"),
+        ("trusts_files = before.number == 0 or before.has_run", "trusts_files = True"),
+        ("and attempt.trusts_files and not attempt.has_run:", "and not attempt.has_run:"),
+        ("delay_ms = self._restarts.delay(now) if counts else 0.0", "delay_ms = 0.0"),
     ),
     *_planted(
         "tests/unit/channels/test_credit.py",

@@ -1064,7 +1064,7 @@ class Simulation:
             GONE,
             "holds a savepoint already",
         )
-        if self._damaged and self.keeps_copies:  # A worker may be the first to read a file.
+        if self._damaged:  # A worker is the first to read a file.
             known = (*known, "its checksum does not match")
         if cause and not any(text in cause for text in known):
             raise InvariantBroken(f"something failed by itself: {cause}")

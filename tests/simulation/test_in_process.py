@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from weir.common import Types
 from weir.config import (
     ChannelConfig,
@@ -94,7 +96,7 @@ def test_a_function_that_throws_costs_no_record(tmp_path: Path) -> None:
     assert len(result.collected) == len(WORDS)
 
 
-def with_copies(tmp_path: Path, *, restarts: int) -> JobConfig:
+def with_copies(tmp_path: Path, *, restarts: int, keeps: bool = True) -> JobConfig:
     """The settings of a job whose slots keep local copies of its state, all of it in files."""
     return JobConfig(
         parallelism=2,
@@ -104,7 +106,7 @@ def with_copies(tmp_path: Path, *, restarts: int) -> JobConfig:
         restart=RestartConfig(
             kind=RestartStrategyKind.FIXED_DELAY, attempts_max=restarts, delay_ms=0
         ),
-        state=StateConfig(local_copies=True, local_copies_directory=str(tmp_path / "copies")),
+        state=StateConfig(local_copies=keeps, local_copies_directory=str(tmp_path / "copies")),
         channels=ChannelConfig(batch_rows_max=10),
     )
 
@@ -123,10 +125,11 @@ def test_a_restart_reads_the_local_copies_of_its_slots_which_go_with_the_job(
     assert not list((tmp_path / "copies").iterdir())
 
 
+@pytest.mark.parametrize("keeps_copies", [True, False])
 def test_a_worker_that_meets_a_damaged_file_has_the_next_attempt_read_all_of_them(
-    tmp_path: Path,
+    tmp_path: Path, keeps_copies: bool
 ) -> None:
-    """The driver itself has not read them, as copies were to save that."""
+    """The driver itself has not read them, and counts no failure; the first one was the user's."""
     FailsOnce.thrown = False
     completed: list[int] = []
 
@@ -144,7 +147,7 @@ def test_a_worker_that_meets_a_damaged_file_has_the_next_attempt_read_all_of_the
     damaged: list[int] = []
     result = run_in_process(
         counting(FailsOnce(580, 0.0003)),
-        with_copies(tmp_path, restarts=2),
+        with_copies(tmp_path, restarts=1, keeps=keeps_copies),
         job_id=JobId("words"),
         emit=damage,
     )

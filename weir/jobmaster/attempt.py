@@ -16,8 +16,8 @@ class Attempt:
     """The current attempt."""
 
     number: AttemptNumber
-    follows_run: bool = False  # Whether all subtasks of the attempt before ran.
-    has_run: bool = False
+    trusts_files: bool = True  # Only its workers read the state that it restores.
+    has_run: bool = False  # All subtasks have.
     claimed: bool = False
     workers_asked: bool = False
     choosing: bool = False

@@ -440,7 +440,9 @@ class JobMaster:
         self._cluster.io(self._fence.newest_recorded, done)
 
     def _begin_attempt(self, number: AttemptNumber) -> None:
-        self._attempt = attempt = Attempt(number, follows_run=self._attempt.has_run)
+        before = self._attempt
+        trusts_files = before.number == 0 or before.has_run
+        self._attempt = attempt = Attempt(number, trusts_files)
         self._fence.begin_attempt(number)
         if not self._slots.are_enough:
             self._slots.deadline_ms = self._clock.now_ms() + self._job.config.slots_timeout_ms
@@ -504,7 +506,7 @@ class JobMaster:
         def work() -> Chosen:
             has_completed = self._checkpoints.completed_count > 0
             return self._restorer.choose(
-                attempt.number, has_completed=has_completed, follows_run=attempt.follows_run
+                attempt.number, has_completed=has_completed, trusts_files=attempt.trusts_files
             )
 
         def done(outcome: Chosen | Exception) -> None:
@@ -649,6 +651,10 @@ class JobMaster:
     def _program_failed(self, report: SubtaskChanged) -> None:
         """A subtask failed by itself: restart the job, unless the same error would come again."""
         cause = f"{report.chain} failed\n{report.cause.strip()}"
+        attempt = self._attempt
+        if "damaged_state" in report.details and attempt.trusts_files and not attempt.has_run:
+            self._fail_attempt(cause, counts=False)  # The next one has all files read first.
+            return
         completed = self._checkpoints.completed_count
         if not self._is_failing:
             now, details = self._clock.now_ms(), report.details
@@ -676,8 +682,12 @@ class JobMaster:
     def _is_failing(self) -> bool:
         return self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING)
 
-    def _fail_attempt(self, cause: str) -> None:
-        """The attempt failed: restart the job, or fail it, as the restart strategy decides."""
+    def _fail_attempt(self, cause: str, *, counts: bool = True) -> None:
+        """The attempt failed: restart the job, or fail it, as the restart strategy decides.
+
+        A failure that does not count is no failure to the strategy: the next attempt begins at
+        once.
+        """
         if self._is_failing:
             return  # A consequence of the failure that is being handled.
         if self.status not in (JobStatus.INITIALIZING, JobStatus.RUNNING):
@@ -690,7 +700,7 @@ class JobMaster:
         self._recovery.stop_catching_up()
         self._savepoints.pause()
         self._checkpoints.stop(FailureReason.JOB_FAILOVER)
-        delay_ms = self._restarts.delay(now)
+        delay_ms = self._restarts.delay(now) if counts else 0.0
         if delay_ms is None:
             self._end(JobStatus.FAILED, cause)
             return

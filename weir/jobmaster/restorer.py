@@ -28,16 +28,16 @@ class Restorer:
     request: RestoreRequest | None  # The checkpoint that the driver was started with.
 
     def choose(
-        self, attempt: AttemptNumber, *, has_completed: bool, follows_run: bool
+        self, attempt: AttemptNumber, *, has_completed: bool, trusts_files: bool
     ) -> tuple[RestoreChoice, CheckpointsRestored]:
         """The choice for an attempt, and the job's checkpoints; does I/O.
 
         Until this driver completed a checkpoint of its own, the requested one is restored, not a
         newer one that the job went back behind.
 
-        Where slots keep copies of state, an attempt that follows one that ran does not have all
-        files read here, which would take as long as copies save: this driver has seen them whole.
-        A worker that meets one damaged fails its attempt, and the next one has all of them read.
+        Workers compare each file that they read with its checksum, so to read all of them here as
+        well would only make the restore longer. A worker that meets one damaged fails its attempt,
+        and the next one, which does not trust the files, passes the checkpoint over.
 
         Raises:
             JobFinished: None was requested, and the job has finished.
@@ -53,7 +53,7 @@ class Restorer:
             job.config,
             requested=request,
             open_store=open_store,
-            reads=not (follows_run and job.config.state.local_copies),
+            reads=not trusts_files,
         )
         stored = begin_from(store, job.job_id, attempt, choice)
         note_directories(store, job.job_id, _sink_directories(job))

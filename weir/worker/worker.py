@@ -13,7 +13,7 @@ from typing import Any
 
 from weir.common.clock import Clock
 from weir.config import JobConfig
-from weir.errors import ChannelError, SubtaskError, UserError
+from weir.errors import ChannelError, CorruptStateError, SubtaskError, UserError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
@@ -361,6 +361,8 @@ class Worker:
         elif isinstance(error, SubtaskError) and error.place is not None:
             position = next((str(s.position) for s in self.subtasks if s.chain == chain), "")
             details = {**details, "place": error.place, "position": position}
+        elif isinstance(error, CorruptStateError):
+            details = {**details, "damaged_state": True}
         self._reporter.report(
             SubtaskChanged(self._attempt, chain, SubtaskStatus.FAILED, cause, details)
         )

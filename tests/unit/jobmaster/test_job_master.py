@@ -53,7 +53,7 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
 )
 from weir.storage.catalog import RestoreRequest
-from weir.storage.layout import JobLayout
+from weir.storage.layout import JobLayout, in_job
 from weir.storage.local import LocalStore
 from weir.storage.memory import MemoryStore
 from weir.storage.store import WriteRefusedError
@@ -63,6 +63,9 @@ LAYOUT = JobLayout(JOB)
 
 def exited(slot: int, *, attempt: int = 1, code: int = -9, stderr: str = "") -> WorkerExited:
     return WorkerExited(slot, AttemptNumber(attempt), 100 + slot, code, stderr)
+
+
+NO_RESTART = RestartConfig(kind=RestartStrategyKind.NONE)
 
 
 def delayed(delay_ms: int = 5_000) -> RestartConfig:
@@ -758,7 +761,7 @@ def test_a_damaged_checkpoint_is_told_of_although_the_attempt_fails_while_it_cho
     job.running()
     damaged = state_file(job.store, "chk-2/1/sink-0-x")
     stored_checkpoint(job.store, 2, damaged)
-    state_file(job.store, "chk-2/1/sink-0-x", b"other")
+    job.store.delete(in_job(JOB, "chk-2/1/sink-0-x"))
     job.master.on_slot(exited(0))
     job.wait(0)
     base = LAYOUT.base(AttemptNumber(2), CheckpointId(1))
@@ -771,6 +774,54 @@ def test_a_damaged_checkpoint_is_told_of_although_the_attempt_fails_while_it_cho
     job.restarted()
     assert (job.deploys[-1].attempt, job.deploys[-1].restored_checkpoint) == (3, 1)
     assert len([note for note in job.notices if "checkpoint 2 is passed over" in note]) == 1
+
+
+def with_damaged_file(restart: RestartConfig = NO_RESTART) -> JobHarness:
+    """The newest checkpoint has a file of the right size and other bytes."""
+    job = JobHarness(restart=restart)
+    stored_checkpoint(job.store, 1)
+    stored_checkpoint(job.store, 2, state_file(job.store, "chk-2/1/sink-0-x"))
+    state_file(job.store, "chk-2/1/sink-0-x", b"other")
+    return job
+
+
+def test_a_damaged_file_that_a_worker_meets_first_is_no_failure_to_the_restart_strategy() -> None:
+    job = with_damaged_file().deployed()
+    assert job.deploys[-1].restored_checkpoint == 2
+    job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="its checksum", damaged_state=True)
+    assert job.status is JobStatus.RESTARTING
+    job.restarted()
+    assert (job.deploys[-1].attempt, job.deploys[-1].restored_checkpoint) == (2, 1)
+    assert job.status is JobStatus.RUNNING
+    assert len([note for note in job.notices if "checkpoint 2 is passed over" in note]) == 1
+    assert job.happened(Recovered)[0].cause == "sink-0 failed\nits checksum"
+
+
+def test_damage_that_is_met_once_more_is_a_failure_like_any_other() -> None:
+    """The files were read meanwhile and are whole, so another attempt would end the same way."""
+    job = with_damaged_file().deployed()
+    job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="cannot be read", damaged_state=True)
+    job.wait(0)
+    job.cluster.run()
+    job.ready(0, 1)
+    job.cluster.run()
+    assert job.deploys[-1].attempt == 2
+    job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="cannot be read", damaged_state=True)
+    assert job.status is JobStatus.FAILED
+    assert job.master.cause == "sink-0 failed\ncannot be read"
+
+
+def test_damage_that_is_met_by_a_running_attempt_is_a_failure_like_any_other() -> None:
+    job = with_damaged_file().running()
+    job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="cannot be read", damaged_state=True)
+    assert job.status is JobStatus.FAILED
+
+
+def test_all_files_are_read_behind_an_attempt_that_did_not_run() -> None:
+    job = with_damaged_file(delayed(0)).deployed()
+    job.master.on_slot(exited(0))
+    job.restarted()
+    assert (job.deploys[-1].attempt, job.deploys[-1].restored_checkpoint) == (2, 1)
 
 
 def test_nothing_whole_to_restore_fails_the_job() -> None:
