@@ -2,8 +2,7 @@
 
 The storage is a directory of the same disk, as there is no other here: what a restore saves where
 the storage lies behind a network is not in these rows. They say that a copy is read as quickly as a
-stored file is, its checksum compared; what a snapshot pays for it; and what a restart saves in any
-case, since its driver does not read all files before.
+stored file is, its checksum compared; what a snapshot pays for it; and what a restart takes.
 
 The restore and the snapshot are of one subtask with state in the heap, with and without copies in
 turns, so that both meet the same machine.

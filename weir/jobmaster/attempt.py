@@ -17,7 +17,7 @@ class Attempt:
 
     number: AttemptNumber
     trusts_files: bool = True  # Only its workers read the state that it restores.
-    has_run: bool = False  # All subtasks have.
+    has_run: bool = False  # All its subtasks have.
     claimed: bool = False
     workers_asked: bool = False
     choosing: bool = False

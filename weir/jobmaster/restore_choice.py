@@ -1,9 +1,10 @@
 """The restore choice: the checkpoint that the next attempt restores, assigned to its subtasks.
 
-Without a request it is the newest completed checkpoint on the job's line whose files are all whole;
-a damaged one is passed over, and the user is told. A requested checkpoint is restored, or the
-attempt fails. A job without checkpoints starts from the beginning; one with checkpoints of which
-none is usable fails, because starting over in silence would count everything twice downstream.
+Without a request it is the newest completed checkpoint on the job's line whose files are all there,
+and whole where they are read; a damaged one is passed over, and the user is told. A requested one
+is restored, or the attempt fails. A job without checkpoints starts from the beginning; one with
+checkpoints of which none is usable fails, because starting over in silence would count everything
+twice downstream.
 
 Savepoints belong to their users and are restored on request only, with two exceptions. A savepoint
 that was taken to stop the job, and is the newest on the line, is the job's end: the next attempt
