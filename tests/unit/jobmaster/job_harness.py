@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tests.builders import edge, graph, node
 from tests.unit.operators.operator_harness import ManualClock
-from weir.config import CheckpointConfig, JobConfig
+from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
 from weir.graph.logical import Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle, SubtaskId
@@ -24,6 +24,7 @@ from weir.protocol.deployment import (
     StartWorker,
     Versions,
     WorkerCommand,
+    WorkerExited,
     WorkerHeartbeat,
     WorkerReady,
 )
@@ -49,6 +50,8 @@ JOB = JobId("job")
 VERSIONS = Versions("1", "3.11", "20")
 GRAPH = graph([node("source", 2), node("sink", 2)], [edge("source", "sink", Partitioning.HASH)])
 PLAN = ExecutionGraph(GRAPH)
+LAYOUT = JobLayout(JOB)
+NO_RESTART = RestartConfig(kind=RestartStrategyKind.NONE)
 
 T = TypeVar("T")
 
@@ -79,6 +82,14 @@ def acknowledgement(
 ) -> Acknowledged:
     ack = OperatorAck(chain, handles, SnapshotMetrics(records=10))
     return Acknowledged(AttemptNumber(attempt), CheckpointId(checkpoint_id), chain, (ack,))
+
+
+def delayed(delay_ms: int = 5_000) -> RestartConfig:
+    return RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=100, delay_ms=delay_ms)
+
+
+def exited(slot: int, *, attempt: int = 1, code: int = -9, stderr: str = "") -> WorkerExited:
+    return WorkerExited(slot, AttemptNumber(attempt), 100 + slot, code, stderr)
 
 
 def state_file(

@@ -10,6 +10,7 @@ import pytest
 from tests.builders import decline, edge, graph, node, subtask
 from tests.unit.jobmaster.job_harness import (
     JOB,
+    LAYOUT,
     PLAN,
     VERSIONS,
     IoQueue,
@@ -49,7 +50,6 @@ from weir.storage.manifest import Manifest, Tombstone, dump, load
 from weir.storage.memory import MemoryStore
 from weir.storage.store import checksum_of
 
-LAYOUT = JobLayout(JOB)
 ONE = CheckpointId(1)
 TARGET = "/savepoints/one"
 MANIFEST = LAYOUT.manifest(ONE)

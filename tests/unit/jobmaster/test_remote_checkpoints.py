@@ -10,6 +10,7 @@ import pytest
 from tests.builders import decline, line, subtask
 from tests.unit.jobmaster.job_harness import (
     JOB,
+    LAYOUT,
     PLAN,
     JobHarness,
     acknowledgement,
@@ -51,13 +52,11 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
     WriteManifest,
 )
-from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, Tombstone, load
 from weir.storage.memory import MemoryStore
 from weir.storage.store import checksum_of
 
 T = TypeVar("T")
-LAYOUT = JobLayout(JOB)
 ONE = CheckpointId(1)
 DISCARDS = (DiscardCheckpoint, DiscardHandles, DiscardPending)
 
