@@ -25,7 +25,6 @@ from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.codec import key_groups_of, slot_key
 from weir.state.columns.changed_rows import (
-    ROWS_AT_ONCE,
     ChangedRows,
     Slots,
     changed_in,
@@ -36,6 +35,7 @@ from weir.state.columns.key_index import KeyIndex, Keys
 from weir.state.progress import ONLY, Progress, Since
 
 CHUNK_ROWS = 65_536
+BYTES_AT_ONCE = 16 << 20  # Of chunks whose changes are read together, were all their rows changed.
 _NULL_SLOT = 0
 
 
@@ -286,8 +286,11 @@ class FrozenColumns:
     @property
     def nbytes(self) -> int:
         """About the bytes of its keys and values, as they are stored."""
-        row_bytes = 10 + sum(column.dtype.itemsize for column in self.columns.values())
-        return self.rows * row_bytes
+        return self.rows * self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return 10 + sum(column.dtype.itemsize for column in self.columns.values())
 
     @property
     def base(self) -> Sequence[StateHandle]:
@@ -313,7 +316,7 @@ class FrozenColumns:
     def _chunks_at_once(self) -> Iterator[range]:
         """The numbers of all chunks, those together whose changes are read in one go."""
         chunks = range(-(-self.rows // self._chunk_rows))
-        at_once = max(1, ROWS_AT_ONCE // self._chunk_rows)
+        at_once = max(1, BYTES_AT_ONCE // (self._chunk_rows * self._row_bytes))
         return (chunks[at : at + at_once] for at in chunks[::at_once])
 
     def stored(self, handles: Sequence[StateHandle]) -> None:

@@ -268,3 +268,20 @@ def test_a_write_right_behind_a_chunk_that_was_taken_changes_nothing_of_it(
     made.column("n").scatter(slots, 2)
     assert all_values(made.freeze(ONE))[1:].tolist() == [2] * 100
     assert len(chunks) == 26
+
+
+@pytest.mark.parametrize(("columns", "chunks"), [(1, 4), (3, 2), (20, 1)])
+def test_changes_that_are_read_together_are_no_more_than_some_bytes(
+    monkeypatch: pytest.MonkeyPatch, columns: int, chunks: int
+) -> None:
+    """A chunk alone where its rows are wide: beside columns on disk it is memory all the same."""
+    monkeypatch.setattr("weir.state.columns.table.BYTES_AT_ONCE", 4 * 8 * 18)
+    kinds = {f"n{i}": np.int64 for i in range(columns)}
+    made = ColumnarTable("t", pa.int64(), kinds, ALL, len(ALL), chunk_rows=8, notes_changes=True)
+    slots = made.slots_of(np.arange(99))
+    made.freeze(ONE, CheckpointId(0)).release()
+    made.column("n0").scatter(slots, 1)
+    frozen = made.freeze(CheckpointId(2), ONE)
+    lengths = [len(rows) for rows, _ in frozen.changes()]
+    assert sum(lengths) == 99
+    assert max(lengths) == 8 * chunks

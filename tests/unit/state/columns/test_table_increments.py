@@ -20,6 +20,7 @@ from weir.storage.memory import MemoryStore
 
 ROWS = 200_000  # Several chunks.
 COLUMNS = {"n": np.int64, "half": np.float64}
+ROW_BYTES = 26  # Of columns, key and key group.
 
 
 class Line:
@@ -199,7 +200,7 @@ def test_changes_of_several_chunks_are_those_at_the_barrier(
     line: Line, monkeypatch: pytest.MonkeyPatch, at_once: int, meanwhile: Sequence[int]
 ) -> None:
     """However many chunks are read in one go, and whichever are written to beside it."""
-    monkeypatch.setattr(table, "ROWS_AT_ONCE", at_once * table.CHUNK_ROWS)
+    monkeypatch.setattr(table, "BYTES_AT_ONCE", at_once * table.CHUNK_ROWS * ROW_BYTES)
     line.put(range(ROWS), 0)
     line.checkpoint()
     changed = range(0, ROWS, 3)
