@@ -16,7 +16,7 @@ from weir.state.codec import (
     stored_key_type,
 )
 from weir.state.columns.changed_rows import Slots
-from weir.state.columns.table import ColumnarTable, FrozenColumns
+from weir.state.columns.table import CHUNK_ROWS, ColumnarTable, FrozenColumns
 from weir.state.pieces import PIECE_OBJECTS
 from weir.state.state_files import About, Content, arrow_to_wire, schema_of
 
@@ -28,7 +28,7 @@ def table_content(frozen: FrozenColumns, of_changes: bool, canonical: bool) -> C
     keys, groups = frozen.keys, frozen.groups
     first = 0 if frozen.has_null else 1  # Row 0 is the null key's.
     of_objects = pa.types.is_large_binary(keys.type)  # In canonical form.
-    piece_rows = PIECE_OBJECTS if of_objects else frozen.rows
+    piece_rows = PIECE_OBJECTS if of_objects else CHUNK_ROWS
 
     def keys_at(rows: _Rows) -> pa.Array:
         if not isinstance(rows, slice):

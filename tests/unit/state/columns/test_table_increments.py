@@ -214,6 +214,21 @@ def test_changes_of_several_chunks_are_those_at_the_barrier(
     assert values_of(line.restored(), pa.int64()) == expected
 
 
+def test_changes_are_stored_in_batches_no_longer_than_a_chunk(line: Line) -> None:
+    """A restore looks up the keys of a batch at once, which takes memory."""
+    line.put(range(ROWS), 0)
+    line.checkpoint()
+    changed = range(0, ROWS, 2)
+    line.put(changed, 1)
+    file = line.checkpoint()[-1]
+    assert file.mode == CHANGES
+    data = line.store.read(f"{LAYOUT.directory}/{file.path}")
+    reader = pa.ipc.open_file(data)
+    lengths = [reader.get_batch(n).num_rows for n in range(reader.num_record_batches)]
+    assert sum(lengths) == len(changed)
+    assert max(lengths) == table.CHUNK_ROWS
+
+
 def test_a_small_table_is_whole_in_each_checkpoint(line: Line) -> None:
     line.put(range(10), 1)
     first = line.subtask.freeze(CheckpointId(1), CheckpointId(0))
