@@ -96,8 +96,8 @@ def test_a_function_that_throws_costs_no_record(tmp_path: Path) -> None:
     assert len(result.collected) == len(WORDS)
 
 
-def with_copies(tmp_path: Path, *, restarts: int, keeps: bool = True) -> JobConfig:
-    """The settings of a job whose slots keep local copies of its state, all of it in files."""
+def state_in_files(tmp_path: Path, *, restarts: int, local_copies: bool) -> JobConfig:
+    """The settings of a job all of whose state is in files, of which slots may keep copies."""
     return JobConfig(
         parallelism=2,
         checkpoints=CheckpointConfig(
@@ -106,7 +106,9 @@ def with_copies(tmp_path: Path, *, restarts: int, keeps: bool = True) -> JobConf
         restart=RestartConfig(
             kind=RestartStrategyKind.FIXED_DELAY, attempts_max=restarts, delay_ms=0
         ),
-        state=StateConfig(local_copies=keeps, local_copies_directory=str(tmp_path / "copies")),
+        state=StateConfig(
+            local_copies=local_copies, local_copies_directory=str(tmp_path / "copies")
+        ),
         channels=ChannelConfig(batch_rows_max=10),
     )
 
@@ -115,7 +117,7 @@ def test_a_restart_reads_the_local_copies_of_its_slots_which_go_with_the_job(
     tmp_path: Path,
 ) -> None:
     FailsOnce.thrown = False
-    settings = with_copies(tmp_path, restarts=1)
+    settings = state_in_files(tmp_path, restarts=1, local_copies=True)
     result = run_in_process(counting(FailsOnce(580, 0.0003)), settings, job_id=JobId("words"))
     (recovered,) = [event for event in result.events if isinstance(event, Recovered)]
     assert recovered.restored_checkpoint is not None
@@ -147,7 +149,7 @@ def test_a_worker_that_meets_a_damaged_file_has_the_next_attempt_read_all_of_the
     damaged: list[int] = []
     result = run_in_process(
         counting(FailsOnce(580, 0.0003)),
-        with_copies(tmp_path, restarts=1, keeps=keeps_copies),
+        state_in_files(tmp_path, restarts=1, local_copies=keeps_copies),
         job_id=JobId("words"),
         emit=damage,
     )

@@ -13,6 +13,7 @@ from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrat
 from weir.graph.logical import Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle, SubtaskId
+from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster
 from weir.jobmaster.remote_coordination import ControlPlane
 from weir.protocol.deployment import (
@@ -90,6 +91,14 @@ def delayed(delay_ms: int = 5_000) -> RestartConfig:
 
 def exited(slot: int, *, attempt: int = 1, code: int = -9, stderr: str = "") -> WorkerExited:
     return WorkerExited(slot, AttemptNumber(attempt), 100 + slot, code, stderr)
+
+
+def abandoned_ids(master: JobMaster) -> list[int]:
+    """The checkpoints that the coordinator knows as given up, but not yet deleted."""
+    coordination = master._checkpoints._coordination
+    assert isinstance(coordination, LocalCoordination)
+    completed = coordination.state.completed
+    return [c.checkpoint_id for c in completed if c.abandoned_at_ms is not None]
 
 
 def state_file(
@@ -237,12 +246,16 @@ class JobHarness:
         assert self.status is JobStatus.RUNNING
         return self
 
-    def restarted(self) -> None:
-        """The restart is due; the next attempt comes up and runs."""
-        self.wait(0)
+    def redeployed(self, after_ms: int = 0) -> None:
+        """The restart is due by then; the next attempt is deployed."""
+        self.wait(after_ms)
         self.cluster.run()
         self.ready(0, 1)
         self.cluster.run()
+
+    def restarted(self, after_ms: int = 0) -> None:
+        """The restart is due by then; the next attempt comes up and runs."""
+        self.redeployed(after_ms)
         self.subtasks(SubtaskStatus.RUNNING)
 
     def checkpointed(self) -> int:

@@ -29,18 +29,9 @@ from weir.protocol.deployment import (
     WorkerHeartbeat,
 )
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.events import (
-    CheckpointSettled,
-    Notice,
-    Recovered,
-    SlotChanged,
-)
+from weir.protocol.events import CheckpointSettled, Notice, Recovered, SlotChanged
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
-from weir.protocol.messages import (
-    CheckpointCompleted,
-    SubtaskChanged,
-    TriggerCheckpoint,
-)
+from weir.protocol.messages import CheckpointCompleted, SubtaskChanged, TriggerCheckpoint
 
 # Bringing a job up.
 
@@ -178,10 +169,7 @@ def test_a_killed_worker_is_replaced_at_once_and_the_cause_is_kept() -> None:
 def test_a_recovery_tells_how_much_came_from_local_copies_and_which_were_damaged() -> None:
     job = JobHarness().running()
     job.master.on_slot(exited(1))
-    job.wait(0)
-    job.cluster.run()
-    job.ready(0, 1)
-    job.cluster.run()
+    job.redeployed()
     for chain, damaged in (("source-0", 0), ("source-1", 1), ("sink-0", 1), ("sink-1", 2)):
         texts = [f"copy {n} was not taken" for n in range(damaged)]
         job.subtasks(

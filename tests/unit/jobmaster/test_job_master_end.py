@@ -3,26 +3,12 @@
 import pytest
 
 from tests.builders import subtask
-from tests.unit.jobmaster.job_harness import (
-    LAYOUT,
-    VERSIONS,
-    JobHarness,
-    delayed,
-    exited,
-)
+from tests.unit.jobmaster.job_harness import LAYOUT, VERSIONS, JobHarness, delayed, exited
 from weir.ids import AttemptNumber, CheckpointId
-from weir.protocol.deployment import (
-    Delivered,
-    ReleaseSlot,
-    StopProcess,
-)
-from weir.protocol.events import (
-    SlotChanged,
-)
+from weir.protocol.deployment import Delivered, ReleaseSlot, StopProcess
+from weir.protocol.events import SlotChanged
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
-from weir.protocol.messages import (
-    TriggerCheckpoint,
-)
+from weir.protocol.messages import TriggerCheckpoint
 
 # Output.
 

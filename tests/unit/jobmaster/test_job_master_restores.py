@@ -19,16 +19,9 @@ from tests.unit.jobmaster.job_harness import (
 from weir.config import RestartConfig, Retention
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
-from weir.protocol.events import (
-    AttemptStarted,
-    CaughtUp,
-    JobChanged,
-    Recovered,
-)
+from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, Recovered
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
-from weir.protocol.messages import (
-    SubtaskMetrics,
-)
+from weir.protocol.messages import SubtaskMetrics
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import in_job
 from weir.storage.local import LocalStore
@@ -225,10 +218,7 @@ def test_damage_that_is_met_once_more_is_a_failure_like_any_other() -> None:
     """The files were read meanwhile and are whole, so another attempt would end the same way."""
     job = with_damaged_file().deployed()
     job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="cannot be read", damaged_state=True)
-    job.wait(0)
-    job.cluster.run()
-    job.ready(0, 1)
-    job.cluster.run()
+    job.redeployed()
     assert job.deploys[-1].attempt == 2
     job.subtasks(SubtaskStatus.FAILED, "sink-0", cause="cannot be read", damaged_state=True)
     assert job.status is JobStatus.FAILED
@@ -285,11 +275,7 @@ def test_a_storage_that_took_an_attempt_and_does_not_take_the_next_delays_the_jo
     assert job.statuses[-1] == "restarting"
     store.error = None
     job.alive()
-    job.wait(2_000)
-    job.cluster.run()
-    job.ready(0, 1)
-    job.cluster.run()
-    job.subtasks(SubtaskStatus.RUNNING)
+    job.restarted(2_000)
     assert job.status is JobStatus.RUNNING
 
 
@@ -319,11 +305,7 @@ def test_a_driver_that_cannot_read_the_storage_at_its_start_tries_again() -> Non
     store.error = None
     job.register(0, 1)
     job.alive()
-    job.wait(2_000)
-    job.cluster.run()
-    job.ready(0, 1)
-    job.cluster.run()
-    job.subtasks(SubtaskStatus.RUNNING)
+    job.restarted(2_000)
     assert job.status is JobStatus.RUNNING
     assert job.attempt == 2
 

@@ -4,22 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.builders import decline, line
-from tests.unit.jobmaster.job_harness import (
-    JOB,
-    LAYOUT,
-    JobHarness,
-    delayed,
-    exited,
-)
+from tests.unit.jobmaster.job_harness import JOB, LAYOUT, JobHarness, abandoned_ids, delayed, exited
 from weir.ids import AttemptNumber, CheckpointId
-from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.mailbox_poll import POLL_MS
 from weir.jobmaster.savepoint_mailbox import Answer, Mailbox, SavepointRequest
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
-from weir.protocol.messages import (
-    TriggerCheckpoint,
-)
+from weir.protocol.messages import TriggerCheckpoint
 from weir.storage.catalog import RestoreRequest
 from weir.storage.local import LocalStore
 
@@ -56,16 +47,7 @@ class Saving(JobHarness):
 
     @property
     def abandoned(self) -> list[int]:
-        coordination = self.master._checkpoints._coordination
-        assert isinstance(coordination, LocalCoordination)
-        completed = coordination.state.completed
-        return [c.checkpoint_id for c in completed if c.abandoned_at_ms is not None]
-
-    def next_attempt(self) -> None:
-        self.wait(0)
-        self.cluster.run()
-        self.ready(0, 1)
-        self.cluster.run()
+        return abandoned_ids(self.master)
 
 
 def test_a_savepoint_is_taken_and_the_job_goes_on(tmp_path: Path) -> None:
@@ -160,7 +142,7 @@ def test_a_stop_whose_attempt_failed_is_completed_by_the_next_one(tmp_path: Path
     job.checkpointed()
     job.save(STOP)
     job.master.on_slot(exited(0))
-    job.next_attempt()
+    job.redeployed()
     deploy = job.deploys[-1]
     assert (deploy.restored_checkpoint, deploy.completes_stop) == (2, True)
     assert (deploy.restored_storage, deploy.restored_directory) == (job.target, "")
@@ -192,7 +174,7 @@ def test_a_drain_that_fails_brings_the_job_back_from_its_newest_checkpoint(
     job.checkpointed()
     job.ask(CheckpointKind.STOP_DRAIN)
     job.master.on_worker(0, decline("sink-0", 2, cause="disk full"))
-    job.next_attempt()
+    job.redeployed()
     assert "disk full" in job.heard[0]
     deploy = job.deploys[-1]
     assert (deploy.restored_checkpoint, deploy.completes_stop) == (1, False)

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.unit.jobmaster.job_harness import abandoned_ids
 from weir.cli import delete_savepoint
 from weir.cli.preview import preview
 from weir.common import Row, Types, WatermarkStrategy
@@ -23,7 +24,6 @@ from weir.datastream.execution import CapturedJob, capturing
 from weir.errors import InternalError, RestoreError
 from weir.fault_points import listening
 from weir.ids import CheckpointId, JobId
-from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster
 from weir.local.cluster import InProcessCluster
 from weir.local.event_queue import EventQueue, Latencies, RealClock
@@ -164,10 +164,7 @@ class Running:
 
     @property
     def abandoned(self) -> list[int]:
-        coordination = self.master._checkpoints._coordination
-        assert isinstance(coordination, LocalCoordination)
-        completed = coordination.state.completed
-        return [c.checkpoint_id for c in completed if c.abandoned_at_ms is not None]
+        return abandoned_ids(self.master)
 
     @property
     def rows(self) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from weir.state.backends.arrays import Arrays, HeapArrays
 
-ROWS_AT_ONCE: Final = 1 << 20  # That are looked at in one go.
+_COUNTED_AT_ONCE: Final = 1 << 20
 LISTED_BYTES_MAX: Final = 4 << 20
 
 Slots: TypeAlias = npt.NDArray[np.int64]
@@ -102,5 +102,5 @@ def count_changed(intervals: Sequence[ChangedRows], rows: int) -> int:
     """The number of rows below ``rows`` that changed in any of the intervals."""
     if len(intervals) == 1:
         return intervals[0].count(rows)
-    spans = ((at, min(at + ROWS_AT_ONCE, rows)) for at in range(0, rows, ROWS_AT_ONCE))
+    spans = ((at, min(at + _COUNTED_AT_ONCE, rows)) for at in range(0, rows, _COUNTED_AT_ONCE))
     return sum(len(changed_in(intervals, *span)) for span in spans)

@@ -24,12 +24,7 @@ from weir.graph.key_groups import Key, key_group
 from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.codec import key_groups_of, slot_key
-from weir.state.columns.changed_rows import (
-    ChangedRows,
-    Slots,
-    changed_in,
-    count_changed,
-)
+from weir.state.columns.changed_rows import ChangedRows, Slots, changed_in, count_changed
 from weir.state.columns.column import ROWS_MIN, Column
 from weir.state.columns.key_index import KeyIndex, Keys
 from weir.state.progress import ONLY, Progress, Since

@@ -132,7 +132,7 @@ def test_new_keys_and_the_null_key_are_changes(line: Line) -> None:
 def test_a_single_change_counts_wherever_it_is(
     line: Line, monkeypatch: pytest.MonkeyPatch, row: int
 ) -> None:
-    monkeypatch.setattr(changed_rows, "ROWS_AT_ONCE", 1_000)
+    monkeypatch.setattr(changed_rows, "_COUNTED_AT_ONCE", 1_000)
     line.put(range(5_000), 1)
     line.checkpoint()
     line.put([row], 2)
