@@ -1041,6 +1041,9 @@ class Simulation:
             return  # What a driver leaves that dies at the very end is the next one's to sweep.
         if any("stay" in text for text in self._notices):
             return  # The storage failed, and the user was told.
+        assert self._last.master is not None
+        if self._last.master._checkpoints._fence.is_fenced_off:
+            return  # They are those of the driver that took over, which ended with the job.
         layout = JobLayout(self.job_id)
         records = (layout.attempts, layout.bases, layout.finished)
         for path in self._store.list():

@@ -420,8 +420,8 @@ def _abort_superfluous(
 
 def _store(state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int) -> Step:
     """Retain a completed checkpoint for restores, and subsume the oldest."""
-    if state.ended and not retention.is_kept_on_end(state.config.retention, state.ended):
-        return Step(state, (DiscardCheckpoint(completed),))
+    if _keeps_none(state):
+        return _discard_all(replace(state, completed=(*state.completed, completed)))
     if state.plan is None:  # A restore may be reading any of them.
         return Step(replace(state, completed=(*state.completed, completed)))
     if completed.attempt != state.attempt:  # Its successor has gone on from one before it.
@@ -447,19 +447,17 @@ def _give_up_manifest(state: CoordinatorState, event: ManifestFailed, now_ms: in
     pending = _finalizing(state, event.checkpoint_id)
     if pending is None:
         return Step(state, result=_settled_result(state, event.checkpoint_id))
-    return (
-        Step(state, result=AckResult.ACCEPTED)
-        .then(
-            _abort,
-            pending,
-            _unwritten(state, pending),
-            event.cause,
-            now_ms=now_ms,
-            keep_files=event.may_exist,
-        )
-        .then(_write_next_manifest)
-        .then(_start_due, now_ms)
+    given_up = Step(state, result=AckResult.ACCEPTED).then(
+        _abort,
+        pending,
+        _unwritten(state, pending),
+        event.cause,
+        now_ms=now_ms,
+        keep_files=event.may_exist,
     )
+    if _keeps_none(state):
+        return given_up.then(_discard_all)
+    return given_up.then(_write_next_manifest).then(_start_due, now_ms)
 
 
 def _unwritten(state: CoordinatorState, pending: PendingCheckpoint) -> FailureReason:
@@ -797,10 +795,24 @@ def _end(state: CoordinatorState, event: JobEnded, now_ms: int) -> Step:
     refused = FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
     ended = replace(state, ended=event.status)
     halted = _halt(ended, END_REASONS[event.status], refused, now_ms)
-    if is_kept:
-        return replace(halted, result=AckResult.ACCEPTED)
-    discards = tuple(DiscardCheckpoint(completed) for completed in state.completed)
-    return Step(replace(halted.state, completed=()), halted.commands + discards, AckResult.ACCEPTED)
+    return replace(halted if is_kept else halted.then(_discard_all), result=AckResult.ACCEPTED)
+
+
+def _keeps_none(state: CoordinatorState) -> bool:
+    """Whether the job is over and its checkpoints do not outlive it."""
+    ended = state.ended
+    return ended is not None and not retention.is_kept_on_end(state.config.retention, ended)
+
+
+def _discard_all(state: CoordinatorState) -> Step:
+    """Discard all checkpoints, but the base of one whose manifest is being written.
+
+    That manifest names files of its base, which goes with it once the outcome is known.
+    """
+    bases = _bases(state.pending)
+    kept = tuple(c for c in state.completed if c.checkpoint_id in bases)
+    discards = tuple(DiscardCheckpoint(c) for c in state.completed if c not in kept)
+    return Step(replace(state, completed=kept), discards)
 
 
 def _halt(
@@ -1030,8 +1042,7 @@ def check_invariants(state: CoordinatorState) -> None:
         "concurrent_max holds": len(counted) <= state.config.concurrent_max,
         "the attempt that runs abandons nothing of its own": state.plan is None
         or all(c.abandoned_at_ms is None for c in state.completed if c.attempt == state.attempt),
-        "the base of what is under way is retained": state.ended is not None
-        or _bases(state.pending) <= set(completed_ids),
+        "the base of what is under way is retained": _bases(state.pending) <= set(completed_ids),
         "savepoints are not in the store": all(
             c.kind not in SAVEPOINT_KINDS for c in state.completed
         ),

@@ -786,6 +786,22 @@ def test_a_manifest_written_after_the_job_ended_is_deleted_where_nothing_is_kept
     assert current.completed == ()
 
 
+@pytest.mark.parametrize("outcome", [written(3), not_written(3)])
+def test_the_base_of_a_manifest_that_is_being_written_outlives_the_job_until_it_is_known(
+    outcome: CoordinatorEvent,
+) -> None:
+    """That manifest names files of its base."""
+    current, _ = run(state(), requested(), *acks(), written(), requested(), *acks(2), written(2))
+    current, _ = run(current, requested(), *acks(3))
+    assert [p.barrier.options.base_id for p in current.pending] == [2]
+    current, commands = run(current, JobEnded(JobStatus.FINISHED))
+    assert discarded(commands) == [1]
+    check_invariants(current)
+    current, commands = run(current, outcome)
+    assert discarded(commands) == ([2, 3] if outcome == written(3) else [2])
+    assert current.completed == ()
+
+
 def test_nothing_periodic_is_triggered_on_the_way_to_a_stop() -> None:
     current = state(interval_ms=100, next_periodic_ms=100)
     current, _ = run(current, requested("a"), Tick(), now_ms=100)
