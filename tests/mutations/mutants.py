@@ -74,6 +74,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ("return max(config.interval_ms, config.min_pause_ms)", "return config.interval_ms"),
     ),
     *_planted(
+        "tests/unit/protocol/test_coordinator.py",
+        "weir/protocol/coordinator.py",
+        ("kept = tuple(c for c in state.completed if c.checkpoint_id in bases)", "kept = ()"),
+        ("return given_up.then(_discard_all)", "return given_up"),
+    ),
+    *_planted(
         "tests/unit/protocol/test_restarts.py",
         "weir/protocol/restarts.py",
         (
@@ -295,6 +301,17 @@ MUTANTS: tuple[Mutant, ...] = (
         ("            view.save_before_write(slots)", "            pass"),
         ("            changed.mark(slots)", "            pass"),
         ("values[first:last] = saved[rows[first:last] - start]", "pass"),
+    ),
+    *_planted(
+        "tests/unit/state/backends/test_mapped.py",
+        "weir/state/columns/column.py",
+        ("if self._arrays.shares(old, self._values):", "if False:"),
+    ),
+    *_planted(
+        "tests/unit/state/columns/test_layout.py",
+        "weir/state/columns/layout.py",
+        ("sorted(dtypes, key=lambda name: -dtypes[name].itemsize)", "list(dtypes)"),
+        ("        if rows > len(self._rows):", "        if rows > len(self._rows) + 1:"),
     ),
     *_planted(
         "tests/unit/state/columns/test_integer_index.py",

@@ -52,7 +52,7 @@ class TupleSlots:
         for column, index, join in zip(columns[1:], self._columns[1:], self._joins, strict=True):
             codes = join.add(codes << 32 | index.add(column))
         if (count := len(self._joins[-1])) > len(self._slots):
-            self._slots, _ = self._arrays.grown(self._slots, count)
+            self._slots = self._arrays.grown(self._slots, count)
         slots: Indices = self._slots[codes]
         unknown = np.flatnonzero(slots == _UNKNOWN)
         if len(unknown):

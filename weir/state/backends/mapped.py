@@ -60,6 +60,8 @@ class _Map(mmap.mmap):
 class MappedArrays:
     """The arrays of one operator subtask, the large ones in files."""
 
+    in_files = True
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
@@ -75,7 +77,7 @@ class MappedArrays:
             return np.zeros(count, kind)
         return self._mapped(None, size, kind)[:count]
 
-    def grown(self, array: Values, count: int) -> tuple[Values, bool]:
+    def grown(self, array: Values, count: int) -> Values:
         """The same file, half as long again; or the copy of an array that was in memory.
 
         Raises:
@@ -84,10 +86,15 @@ class MappedArrays:
         known = _map_of(array)
         if known is not None:
             size = max(count, len(array) + len(array) // 2) * array.itemsize
-            return self._mapped(known.file, size, array.dtype), True
+            return self._mapped(known.file, size, array.dtype)
         made = self.zeros(max(count, 2 * len(array)), array.dtype)
         made[: len(array)] = array
-        return made, False
+        return made
+
+    def shares(self, array: Values, grown: Values) -> bool:
+        """Both lie in the same file."""
+        one, other = _map_of(array), _map_of(grown)
+        return one is not None and other is not None and one.file is other.file
 
     def memory_bytes(self, array: Values) -> int:
         """None of an array in a file."""
@@ -97,7 +104,7 @@ class MappedArrays:
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             own = file or _File(self._directory)
-            return np.frombuffer(own.map(size), dtype)
+            return np.frombuffer(own.map(size), dtype, size // dtype.itemsize)
         except OSError as error:
             raise StorageError(
                 f"columns of state on local disk, in {self._directory}, cannot grow to "

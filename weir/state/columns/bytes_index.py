@@ -106,9 +106,9 @@ class BytesIndex:
         ends = np.frombuffer(bounds, np.int64, len(values), offset=8)
         start, size, count = int(self._bounds[before]), int(ends[-1]), before + len(ends)
         if count >= len(self._bounds):
-            self._bounds, _ = self._arrays.grown(self._bounds, count + 1)
+            self._bounds = self._arrays.grown(self._bounds, count + 1)
         if start + size > len(self._bytes):
-            self._bytes, _ = self._arrays.grown(self._bytes, start + size)
+            self._bytes = self._arrays.grown(self._bytes, start + size)
         if size:
             self._bytes[start : start + size] = np.frombuffer(data, np.uint8, size)
         self._bounds[before + 1 : count + 1] = ends + start

@@ -50,7 +50,7 @@ class ChangedRows:
         """Rows from ``start`` to ``end`` are new."""
         self._rows = max(self._rows, end)
         if self._flags is not None and end > len(self._flags):
-            self._flags, _ = self._arrays.grown(self._flags, end)
+            self._flags = self._arrays.grown(self._flags, end)
         if start < self._old:  # The null key's, which comes at any time.
             self.mark(np.arange(start, end))
 

@@ -5,33 +5,40 @@ contiguous for the gather, and the first write into a chunk that a view still ne
 chunk for the view. A chunk that the snapshot thread has copied before that needs no saving any
 more. Where growing copies the values, a view keeps the old array; where the longer array is the
 same memory (``weir.state.backends.mapped``), it goes on with that one.
+
+The array may have other columns' values in between (``layout``); chunks for views have not.
 """
 
 from collections.abc import Iterator
 from threading import Lock
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from weir.state.backends.arrays import Arrays
 from weir.state.columns.changed_rows import ChangedRows, Slots
+from weir.state.columns.layout import Layout
 from weir.state.progress import Progress
-
-ROWS_MIN: Final = 1_024
 
 
 class Column:
     """One value per slot; the zero of its type until it is set."""
 
-    def __init__(self, dtype: npt.DTypeLike, chunk_rows: int, arrays: Arrays) -> None:
-        self.dtype = np.dtype(dtype)
+    def __init__(self, name: str, layout: Layout, chunk_rows: int, arrays: Arrays) -> None:
+        self.name = name
         self.progress: Progress[ChangedRows] | None = None  # None: changes are not noted.
         self._arrays = arrays
-        self._values: npt.NDArray[Any] = arrays.zeros(ROWS_MIN, self.dtype)
+        self._layout = layout
+        self._values = layout.column(name)
         self._chunk_rows = chunk_rows
         self._views: list[FrozenColumn] = []
         self._spares = Spares(arrays, self.dtype, chunk_rows)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the values."""
+        return self._values.dtype
 
     @property
     def nbytes(self) -> int:
@@ -43,7 +50,9 @@ class Column:
 
         Shape: n slots -> n values, a copy.
         """
-        return self._values.take(slots)
+        values = self._values
+        # The sooner of both, which would first copy all of an array with others' values in between.
+        return values.take(slots) if values.flags.c_contiguous else values[slots]
 
     def scatter(self, slots: Slots, values: npt.ArrayLike) -> None:
         """Set the values of these slots; of a repeated slot the last one counts.
@@ -75,8 +84,9 @@ class Column:
     def grow(self, rows: int) -> None:
         """Make room for ``rows`` slots."""
         if rows > len(self._values):
-            self._values, is_same = self._arrays.grown(self._values, rows)
-            if is_same:
+            self._layout.grow(rows)
+            old, self._values = self._values, self._layout.column(self.name)
+            if self._arrays.shares(old, self._values):
                 for view in self._views:
                     view.follow(self._values)
             else:
@@ -88,12 +98,9 @@ class Column:
         self._views.append(view)
         return view
 
-    def widened(self, dtype: np.dtype[Any]) -> "Column":
-        """The same values as another type; views go on with this column."""
-        made = Column(dtype, self._chunk_rows, self._arrays)
-        made._values = self._arrays.zeros(len(self._values), dtype)
-        made._values[:] = self._values
-        return made
+    def set_all(self, values: "Column", rows: int) -> None:
+        """Set the first ``rows`` values, for which there is room, to another column's."""
+        self._values[:rows] = values._values[:rows]
 
     def release(self, view: "FrozenColumn") -> None:
         """End the sharing with this view."""

@@ -186,7 +186,7 @@ class IntegerIndex:
     def _make_room(self, count: int, keys: Integers, *, places_per_key: int) -> bool:
         """Make room for ``count`` keys, ``keys`` among them; whether the places are others now."""
         if count > len(self._keys):
-            self._keys, _ = self._arrays.grown(self._keys, count)
+            self._keys = self._arrays.grown(self._keys, count)
         if self._low is not None or count * places_per_key <= len(self._places):
             return False
         self._make_places(count, keys)

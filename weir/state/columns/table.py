@@ -25,8 +25,9 @@ from weir.ids import CheckpointId, KeyGroupRange, StateHandle
 from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.codec import key_groups_of, slot_key
 from weir.state.columns.changed_rows import ChangedRows, Slots, changed_in, count_changed
-from weir.state.columns.column import ROWS_MIN, Column
+from weir.state.columns.column import Column
 from weir.state.columns.key_index import KeyIndex, Keys
+from weir.state.columns.layout import ROWS_MIN, layout_in
 from weir.state.progress import ONLY, Progress, Since
 
 CHUNK_ROWS = 65_536
@@ -69,9 +70,8 @@ class ColumnarTable:
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.arrays = arrays or HeapArrays()
-        self.columns = {
-            key: Column(dtype, chunk_rows, self.arrays) for key, dtype in columns.items()
-        }
+        layout = layout_in(self.arrays, {key: np.dtype(dtype) for key, dtype in columns.items()})
+        self.columns = {key: Column(key, layout, chunk_rows, self.arrays) for key in columns}
         self.chunk_rows = chunk_rows
         self._index = KeyIndex(key_type, self.arrays)
         self._has_null = False
@@ -125,8 +125,10 @@ class ColumnarTable:
 
         Units: O(keys) for every column that is new or widened.
         """
+        mine = self.dtypes
+        other = {name: dtype for name, dtype in columns.items() if mine.get(name) != dtype}
         made = ColumnarTable(
-            self.name, key_type, columns, self.key_groups, self.max_parallelism,
+            self.name, key_type, other, self.key_groups, self.max_parallelism,
             chunk_rows=self.chunk_rows, notes_changes=self._progress is not None,
             arrays=self.arrays,
         )  # fmt: skip
@@ -134,12 +136,13 @@ class ColumnarTable:
         made._has_null = self._has_null
         made._progress = None if self._progress is None else made._new_progress()
         for name, column in made.columns.items():
-            old = self.columns.get(name)
-            if old is None:
-                column.grow(self.rows)
-            else:
-                made.columns[name] = old if old.dtype == column.dtype else old.widened(column.dtype)
-            made.columns[name].progress = made._progress
+            column.grow(self.rows)
+            if name in self.columns:
+                column.set_all(self.columns[name], self.rows)
+        both = self.columns | made.columns
+        made.columns = {name: both[name] for name in columns}
+        for column in made.columns.values():
+            column.progress = made._progress
         return made
 
     def slots_of(self, keys: Keys) -> Slots:
@@ -236,7 +239,7 @@ class ColumnarTable:
         self._check(groups)
         rows = self.rows
         if rows > len(self._groups):
-            self._groups, _ = self.arrays.grown(self._groups, rows)
+            self._groups = self.arrays.grown(self._groups, rows)
         self._groups[rows - len(groups) : rows] = groups
         for column in self.columns.values():
             column.grow(rows)

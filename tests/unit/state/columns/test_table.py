@@ -15,6 +15,7 @@ from tests.unit.state.snapshots import ONE
 from weir.errors import ConfigError, KeyTypeError, ProtocolError, RestoreError
 from weir.graph.key_groups import key_group
 from weir.ids import CheckpointId, KeyGroupRange
+from weir.state.backends.arrays import Arrays, HeapArrays
 from weir.state.columns.column import FrozenColumn
 from weir.state.columns.table import ColumnarTable, FrozenColumns
 
@@ -157,10 +158,19 @@ def test_asking_for_other_columns_than_were_restored_is_refused() -> None:
 
 
 def values_of(frozen: FrozenColumns) -> dict[int, int]:
+    """By key the number of which all columns tell."""
     keys = [*frozen.keys[: frozen.rows - 1].tolist()]
-    taken = all_values(frozen)
-    assert len(taken) == frozen.rows
-    return dict(zip(keys, taken[1:].tolist(), strict=True))
+    chunks = [[values.copy() for values in columns] for _, _, columns in frozen.chunks()]
+    numbers = numbers_of([np.concatenate(column) for column in zip(*chunks, strict=True)])
+    assert len(numbers) == frozen.rows
+    return dict(zip(keys, numbers[1:], strict=True))
+
+
+def numbers_of(columns: list[npt.NDArray[Any]]) -> list[int]:
+    numbers, halves, is_odd = columns
+    assert halves.tolist() == (numbers / 2).tolist()
+    assert is_odd.tolist() == (numbers % 2 == 1).tolist()
+    return numbers.tolist()
 
 
 def all_values(frozen: FrozenColumns) -> npt.NDArray[Any]:
@@ -170,9 +180,14 @@ def all_values(frozen: FrozenColumns) -> npt.NDArray[Any]:
 class FreezingColumns(RuleBasedStateMachine):
     """A frozen view holds what was there at the freeze, for all later writes and growth."""
 
+    arrays: Arrays = HeapArrays()
+
     def __init__(self) -> None:
         super().__init__()
-        self.table = table(pa.int64(), chunk_rows=4)
+        columns = {"n": np.int64, "half": np.float32, "is_odd": np.bool_}
+        self.table = ColumnarTable(
+            "t", pa.int64(), columns, ALL, len(ALL), chunk_rows=4, arrays=self.arrays
+        )
         self.model: dict[int, int] = {}
         self.views: list[tuple[FrozenColumns, dict[int, int]]] = []
         self.number = 0
@@ -180,15 +195,15 @@ class FreezingColumns(RuleBasedStateMachine):
     @rule(keys=st.sets(st.integers(0, 40), min_size=1, max_size=8))
     def write(self, keys: set[int]) -> None:
         self.number += 1
-        self.table.column("n").scatter(self.table.slots_of(sorted(keys)), self.number)
+        slots = self.table.slots_of(sorted(keys))
+        self.table.column("n").scatter(slots, self.number)
+        self.table.column("half").scatter(slots, self.number / 2)
+        self.table.column("is_odd").scatter(slots, self.number % 2)
         self.model |= dict.fromkeys(keys, self.number)
 
     @rule(start=st.integers(100, 5_000))
     def grow(self, start: int) -> None:
-        self.number += 1
-        keys = list(range(start, start + 700))
-        self.table.column("n").scatter(self.table.slots_of(keys), self.number)
-        self.model |= dict.fromkeys(keys, self.number)
+        self.write(set(range(start, start + 700)))
 
     @rule()
     def freeze(self) -> None:
@@ -212,7 +227,8 @@ class FreezingColumns(RuleBasedStateMachine):
     @invariant()
     def live_values_are_the_model(self) -> None:
         slots = self.table.slots_of(list(self.model))
-        assert self.table.column("n").gather(slots).tolist() == list(self.model.values())
+        columns = [column.gather(slots) for column in self.table.columns.values()]
+        assert numbers_of(columns) == list(self.model.values())
 
     def teardown(self) -> None:
         for frozen, expected in self.views:
