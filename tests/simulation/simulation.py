@@ -630,7 +630,8 @@ class Simulation:
             delay_ms = 0 if self._rng.random() < 0.3 else self._rng.randint(1, 150)
             self._events.after(delay_ms * 1_000_000, partial(cluster.kill, process))
         self._open = {open_ for open_ in self._open if open_[0] is not cluster}
-        has_ended = self._is_stopped or (self.is_done and cluster is self._newest)
+        is_done = self.is_done or (self.operator is None and self._ended_by is not None)
+        has_ended = self._is_stopped or (is_done and cluster is self._newest)
         if has_ended and self.control is not None:
             # A managed driver posts the job's end last, once no I/O is under way.
             self.control.lost(self._links[cluster])
