@@ -76,8 +76,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/unit/protocol/test_coordinator.py",
         "weir/protocol/coordinator.py",
-        ("kept = tuple(c for c in state.completed if c.checkpoint_id in bases)", "kept = ()"),
-        ("return given_up.then(_discard_all)", "return given_up"),
+        ("tuple(c for c in state.completed if c.checkpoint_id not in bases)", "state.completed"),
+        ("return given_up.then(_discard_at_end)", "return given_up"),
     ),
     *_planted(
         "tests/unit/protocol/test_restarts.py",

@@ -630,8 +630,7 @@ class Simulation:
             delay_ms = 0 if self._rng.random() < 0.3 else self._rng.randint(1, 150)
             self._events.after(delay_ms * 1_000_000, partial(cluster.kill, process))
         self._open = {open_ for open_ in self._open if open_[0] is not cluster}
-        is_done = self.is_done or (self.operator is None and self._ended_by is not None)
-        has_ended = self._is_stopped or (is_done and cluster is self._newest)
+        has_ended = self._is_stopped or (self.is_done and cluster is self._newest)
         if has_ended and self.control is not None:
             # A managed driver posts the job's end last, once no I/O is under way.
             self.control.lost(self._links[cluster])
@@ -843,7 +842,7 @@ class Simulation:
                 if status is JobStatus.FAILED and cluster is self._newest:
                     self._failed(cluster, event.cause)
             case JobChanged(status=JobStatus.FINISHED) if self._speaks_for_the_job(cluster):
-                self._ended_by = self._ended_by or cluster
+                self._ended_by, self.is_done = self._ended_by or cluster, True
                 for other in self._applications:
                     if other is not cluster and other.driver_alive:
                         other.crash()  # The component that waits for this job has its result.

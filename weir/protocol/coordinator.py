@@ -421,7 +421,7 @@ def _abort_superfluous(
 def _store(state: CoordinatorState, completed: CompletedCheckpoint, now_ms: int) -> Step:
     """Retain a completed checkpoint for restores, and subsume the oldest."""
     if _keeps_none(state):
-        return _discard_all(replace(state, completed=(*state.completed, completed)))
+        return _discard_at_end(replace(state, completed=(*state.completed, completed)))
     if state.plan is None:  # A restore may be reading any of them.
         return Step(replace(state, completed=(*state.completed, completed)))
     if completed.attempt != state.attempt:  # Its successor has gone on from one before it.
@@ -456,7 +456,7 @@ def _give_up_manifest(state: CoordinatorState, event: ManifestFailed, now_ms: in
         keep_files=event.may_exist,
     )
     if _keeps_none(state):
-        return given_up.then(_discard_all)
+        return given_up.then(_discard_at_end)
     return given_up.then(_write_next_manifest).then(_start_due, now_ms)
 
 
@@ -601,8 +601,7 @@ def _let_abandoned_go(state: CoordinatorState, now_ms: int) -> Step:
         and at_ms <= now_ms
         and completed.checkpoint_id not in bases
     )
-    kept = tuple(completed for completed in state.completed if completed not in expired)
-    return Step(replace(state, completed=kept), tuple(map(DiscardCheckpoint, expired)))
+    return _discard(state, expired)
 
 
 def _enqueue_periodic(state: CoordinatorState, now_ms: int) -> Step:
@@ -795,7 +794,7 @@ def _end(state: CoordinatorState, event: JobEnded, now_ms: int) -> Step:
     refused = FailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
     ended = replace(state, ended=event.status)
     halted = _halt(ended, END_REASONS[event.status], refused, now_ms)
-    return replace(halted if is_kept else halted.then(_discard_all), result=AckResult.ACCEPTED)
+    return replace(halted if is_kept else halted.then(_discard_at_end), result=AckResult.ACCEPTED)
 
 
 def _keeps_none(state: CoordinatorState) -> bool:
@@ -804,15 +803,19 @@ def _keeps_none(state: CoordinatorState) -> bool:
     return ended is not None and not retention.is_kept_on_end(state.config.retention, ended)
 
 
-def _discard_all(state: CoordinatorState) -> Step:
+def _discard_at_end(state: CoordinatorState) -> Step:
     """Discard all checkpoints, but the base of one whose manifest is being written.
 
-    That manifest names files of its base, which goes with it once the outcome is known.
+    That manifest names files of its base, which goes once the outcome is known.
     """
     bases = _bases(state.pending)
-    kept = tuple(c for c in state.completed if c.checkpoint_id in bases)
-    discards = tuple(DiscardCheckpoint(c) for c in state.completed if c not in kept)
-    return Step(replace(state, completed=kept), discards)
+    return _discard(state, tuple(c for c in state.completed if c.checkpoint_id not in bases))
+
+
+def _discard(state: CoordinatorState, old: tuple[CompletedCheckpoint, ...]) -> Step:
+    """Retain these completed checkpoints no longer."""
+    kept = tuple(completed for completed in state.completed if completed not in old)
+    return Step(replace(state, completed=kept), tuple(map(DiscardCheckpoint, old)))
 
 
 def _halt(

@@ -1,7 +1,7 @@
 """The value columns of a columnar table, and their frozen views.
 
 Freezing is copy on write by chunk, with the copy on the view's side: the live array stays
-contiguous for the gather, and the first write into a chunk that a view still needs saves the old
+one piece for the gather, and the first write into a chunk that a view still needs saves the old
 chunk for the view. A chunk that the snapshot thread has copied before that needs no saving any
 more. Where growing copies the values, a view keeps the old array; where the longer array is the
 same memory (``weir.state.backends.mapped``), it goes on with that one.
@@ -51,7 +51,7 @@ class Column:
         Shape: n slots -> n values, a copy.
         """
         values = self._values
-        # The sooner of both, which would first copy all of an array with others' values in between.
+        # ``take`` is the sooner, but copies all of an array first that has others' values in it.
         return values.take(slots) if values.flags.c_contiguous else values[slots]
 
     def scatter(self, slots: Slots, values: npt.ArrayLike) -> None:
@@ -98,9 +98,9 @@ class Column:
         self._views.append(view)
         return view
 
-    def set_all(self, values: "Column", rows: int) -> None:
+    def set_all(self, other: "Column", rows: int) -> None:
         """Set the first ``rows`` values, for which there is room, to another column's."""
-        self._values[:rows] = values._values[:rows]
+        self._values[:rows] = other._values[:rows]
 
     def release(self, view: "FrozenColumn") -> None:
         """End the sharing with this view."""
