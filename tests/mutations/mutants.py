@@ -172,6 +172,17 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_planted(
+        "tests/unit/worker/test_worker.py",
+        "weir/worker/failure_text.py",
+        ("RAISED = (Exception, SystemExit)", "RAISED = (Exception,)"),
+    ),
+    *_planted(
+        "tests/unit/datastream/test_datastream.py",
+        "weir/datastream/checks/arguments.py",
+        ("if spec.name in keys or spec.name in bounds:", "if spec.name in bounds:"),
+        ("next((key for key in keys if key in bounds), None):", "False:"),
+    ),
+    *_planted(
         "tests/unit/worker/test_in_flight.py",
         "weir/worker/in_flight.py",
         ("snapshot.recorded.discard(channel_id)", "pass"),

@@ -302,9 +302,17 @@ _OF_WINDOWED = {
 }
 _WINDOWED: Mapping[str, str] = {
     **dict.fromkeys(
-        ("print", "sink_to", "map", "filter"),
+        ("print", "sink_to", "map", "flat_map", "filter", "map_batches", "key_by", "union", "uid"),
         "say first what becomes of each window, with reduce, aggregate, process or "
         "aggregate_batches",
+    ),
+    **dict.fromkeys(
+        ("sum", "min", "max"),
+        'aggregate_batches, as in aggregate_batches(total=("amount", "sum"))',
+    ),
+    "count": 'aggregate_batches(n=("*", "count"))',
+    **dict.fromkeys(
+        ("min_by", "max_by"), "reduce, with a function that returns one of two records"
     ),
     "trigger": _TRIGGER,
     "evictor": "leave records out in the window's function",

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from weir.common.typeinfo import TypeInformation
-from weir.datastream.checks.arguments import (
-    check_function,
-    check_kind,
-)
+from weir.datastream.checks.arguments import check_function, check_kind, check_result_names
 from weir.datastream.keys import KeyArgument, Selector
 from weir.datastream.stream import DataStream
 from weir.datastream.transformation import (
@@ -159,7 +156,8 @@ class KeyedStream(DataStream):
         functions are sum, count, min, max and mean. Not in PyFlink.
 
         Raises:
-            GraphError: ``key_by`` was not given column names, or an aggregate is malformed.
+            GraphError: ``key_by`` was not given column names, or an aggregate is malformed, or has
+                the name of a key column.
         """
         return self._aggregate("Aggregate", parse_aggregates(aggregates))
 
@@ -182,6 +180,7 @@ class KeyedStream(DataStream):
 
     def _aggregate(self, name: str, specs: tuple[AggregateSpec, ...]) -> DataStream:
         selector = self._columns()
+        check_result_names(selector.column_names, specs)
         return self._combined(
             name,
             CombineFactory(selector, specs),

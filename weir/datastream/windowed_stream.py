@@ -8,7 +8,12 @@ from weir.common.missing_names import MissingNames
 from weir.common.time import milliseconds_of
 from weir.common.typeinfo import TypeInformation
 from weir.common.watermark import Length
-from weir.datastream.checks.arguments import check_function, check_kind, check_tag
+from weir.datastream.checks.arguments import (
+    check_function,
+    check_kind,
+    check_result_names,
+    check_tag,
+)
 from weir.datastream.transformation import aggregate_use
 from weir.errors import GraphError
 from weir.operators.aggregates import parse_aggregates
@@ -19,7 +24,12 @@ from weir.operators.functions import (
     WindowFunction,
 )
 from weir.operators.output_tag import OutputTag
-from weir.operators.windows.window_aggregates import WindowAggregateFactory, WindowCombineFactory
+from weir.operators.windows.window_aggregates import (
+    WINDOW_END,
+    WINDOW_START,
+    WindowAggregateFactory,
+    WindowCombineFactory,
+)
 from weir.operators.windows.window_assigners import TumblingWindows
 from weir.operators.windows.window_operator import WindowFactory
 
@@ -120,10 +130,12 @@ class WindowedStream(MissingNames):
         milliseconds, then one column per aggregate. Not in PyFlink.
 
         Raises:
-            GraphError: ``key_by`` was not given column names, or an aggregate is malformed.
+            GraphError: ``key_by`` was not given column names, or an aggregate is malformed, or two
+                columns of the result have one name.
         """
         specs = parse_aggregates(aggregates)
         selector = self._keyed_stream._columns()
+        check_result_names(selector.column_names, specs, (WINDOW_START, WINDOW_END))
         # No combining with a late side output, since late records leave one by one, as they came;
         # nor in processing time, whose windows are those of the machine that keeps them.
         combine = (

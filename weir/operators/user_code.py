@@ -40,6 +40,12 @@ def short_repr(record: object) -> str:
     return _SHORT.repr(record)
 
 
+def named(error: BaseException) -> str:
+    """The class of an error and its message, where it has one."""
+    message = str(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
 def failure_at(
     label: str,
     records: Sequence[Any],
@@ -82,7 +88,7 @@ def failure_in(
     if isinstance(error, WeirError):
         return error
     return SubtaskError(
-        f"{label} failed {where}: {type(error).__name__}: {error}{_advice(error, timestamp)}",
+        f"{label} failed {where}: {named(error)}{_advice(error, timestamp)}",
         place=place_of(label, where if place is None else place, error),
     )
 
@@ -132,7 +138,7 @@ def failure_in_open(label: str, error: Exception) -> Exception:
     """
     if isinstance(error, WeirError):
         return failure_in(label, "in open()", error)
-    return SubtaskError(f"{label} failed in open(): {type(error).__name__}: {error}")
+    return SubtaskError(f"{label} failed in open(): {named(error)}")
 
 
 def place_of(label: str, where: str, error: BaseException) -> str | None:

@@ -12,8 +12,12 @@ from types import TracebackType
 from weir.common.tracebacks import users_frames
 from weir.errors import SubtaskError, WeirError
 from weir.operators.base import Operator
+from weir.operators.user_code import named
 from weir.worker.partitioners import ByKey, Custom
 
+# What fails the attempt. A function's ``sys.exit`` would end the process, in-process the program
+# itself, with records left and perhaps with exit code 0.
+RAISED = (Exception, SystemExit)
 _LOCATED = re.compile(r"\([^()\n]+:\d+\)")  # It names a line of the pipeline.
 _HEADER = "Traceback (most recent call last):\n"
 
@@ -39,7 +43,9 @@ def failure_text(error: BaseException) -> str:
 
 def _headline(error: BaseException) -> str:
     label = _label(error.__traceback__)
-    said = str(error) if isinstance(error, WeirError) else f"{type(error).__name__}: {error}"
+    said = str(error) if isinstance(error, WeirError) else named(error)
+    if isinstance(error, SystemExit):
+        said = f"sys.exit({error.code!r}) ends no job; raise an error that says why"
     if label is None or _LOCATED.search(said):
         return said
     return f"{label}: {said}" if isinstance(error, WeirError) else f"{label} failed: {said}"

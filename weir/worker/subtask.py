@@ -74,6 +74,7 @@ from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import Declined, SnapshotMetrics, SubtaskChanged, SubtaskMetrics
 from weir.worker.alignment_clock import AlignmentClock
 from weir.worker.chain_output import ChainedOperator, ChainOutput
+from weir.worker.failure_text import RAISED
 from weir.worker.gates import InputChannel, InputGates, OutputGate
 from weir.worker.in_flight import InFlight
 from weir.worker.metrics_reports import HeldTime, SlotFigures
@@ -595,8 +596,7 @@ class Subtask:
 
     def report_progress(self, now_ns: int) -> None:
         """Report the alignment in progress, if it is due."""
-        progress = self.alignment_clock.due_progress(now_ns, self._attempt, self.chain)
-        if progress is not None:
+        if progress := self.alignment_clock.due_progress(now_ns, self._attempt, self.chain):
             self._reporter.report(progress)
 
     def metrics(self, now_ns: int, elapsed_ns: int) -> SubtaskMetrics:
@@ -637,11 +637,11 @@ class Subtask:
         for state in self._keyed_states:
             state.give_back()
 
-    def close(self, on_error: Callable[[Exception], None]) -> None:
+    def close(self, on_error: Callable[[BaseException], None]) -> None:
         """Close every operator; an exception of one does not keep the others from closing."""
         for chained in reversed(self._operators):
             try:
                 chained.operator.close()
-            except Exception as error:
+            except RAISED as error:
                 on_error(error)
             chained.state.close()

@@ -34,7 +34,7 @@ from weir.storage.local_copies import LocalCopies
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
 from weir.worker.brief_slices import BriefSlices
-from weir.worker.failure_text import failure_text
+from weir.worker.failure_text import RAISED, failure_text
 from weir.worker.gates import OutputGate
 from weir.worker.inspection.taps import Aside, Taps
 from weir.worker.memory.holders import Holder, holders_of
@@ -205,7 +205,7 @@ class Worker:
                 entering=self._enter,
                 budget=self._budget,
             )
-        except Exception as error:
+        except RAISED as error:
             self.calling = None
             self._fail_all(error)
             return
@@ -246,7 +246,7 @@ class Worker:
             self.calling = subtask.chain
             try:
                 progress = subtask.step(is_brief=is_brief)
-            except Exception as error:
+            except RAISED as error:
                 self.calling = None
                 self._fail(subtask.chain, error)
                 return None
@@ -320,7 +320,7 @@ class Worker:
             self.calling = subtask.chain
             try:
                 action(subtask)
-            except Exception as error:
+            except RAISED as error:
                 self.calling = None
                 self._fail(subtask.chain, error)
                 return
@@ -343,13 +343,13 @@ class Worker:
         else:
             self._aligning.pop(subtask, None)
 
-    def _fail_all(self, error: Exception, details: dict[str, Any] | None = None) -> None:
+    def _fail_all(self, error: BaseException, details: dict[str, Any] | None = None) -> None:
         """Fail for a cause that belongs to the slot, not to one subtask."""
         chains = [c.head for c in self._plan.chains if self._slot_index < c.parallelism]
         self._fail(SubtaskId(chains[0], self._slot_index), error, details)
 
     def _fail(
-        self, chain: SubtaskId, error: Exception, details: dict[str, Any] | None = None
+        self, chain: SubtaskId, error: BaseException, details: dict[str, Any] | None = None
     ) -> None:
         if self._failed:
             return

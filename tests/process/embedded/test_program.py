@@ -20,16 +20,16 @@ from controlplane.embedded.program import Program
 from tests.waiting import TIMEOUT_S, wait_until
 from weir.child_process import is_alive
 
-# Starts a child, says so, and waits. With "deaf" it ignores the request to end.
+# Starts a child, says so, first in its log, and waits. With "deaf" it ignores the request to end.
 SCRIPT = """
 import os, signal, subprocess, sys, time
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("child", child.pid, "home", os.environ["WEIR_HOME"], flush=True)
 with open(sys.argv[1] + ".part", "w") as file:
     file.write(str(child.pid))
 os.rename(sys.argv[1] + ".part", sys.argv[1])
-print("child", child.pid, "home", os.environ["WEIR_HOME"], flush=True)
 time.sleep(600)
 """
 

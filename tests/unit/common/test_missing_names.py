@@ -117,6 +117,10 @@ def test_streams_and_environment_say_what_they_have_instead() -> None:
         (lambda: numbers.sum(0), "has no sum; instead: call key_by before it, since it works per"),
         (lambda: keyed.apply(sum), r"it belongs to windows: stream\.key_by\(\.\.\.\)\.window"),
         (lambda: windowed.print(), "WindowedStream has no print; instead: say first what"),
+        (
+            lambda: windowed.sum("n"),
+            r"WindowedStream has no sum; instead: .*aggregate_batches\(total=",
+        ),
         (lambda: numbers.print().map(str), "instead: keep the stream in a variable"),
         (lambda: numbers.print().set_paralelism(1), "did you mean set_parallelism"),
         (lambda: numbers.mapp(str), "DataStream has no mapp; did you mean map"),

@@ -27,6 +27,7 @@ from weir.operators.sources import CollectionSource
 from weir.operators.sources.split_time import SourceWatermarkFactory
 from weir.operators.watermarks import WatermarkFactory
 
+MINUTE = TumblingEventTimeWindows.of(60_000)
 BY_COLUMN = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
 
 
@@ -274,6 +275,32 @@ def test_keyed_functions_without_a_key_are_refused_when_the_graph_is_built() -> 
 def test_misuse_is_refused_where_it_is_written(misuse: Callable[[DataStream], Any]) -> None:
     with pytest.raises(GraphError):
         misuse(words(environment()))
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (
+            lambda s: s.key_by("n").sum("n"),
+            r'aggregate n is called like a key column.* aggregate_batches\(result=\("n", "sum"\)\)',
+        ),
+        (lambda s: s.key_by("count").count(), r'called like a key column.*\("\*", "count"\)'),
+        (lambda s: s.key_by(["word", "n"]).aggregate_batches(n=("ts", "max")), "like a key column"),
+        (
+            lambda s: s.key_by("word").window(MINUTE).aggregate_batches(window_end=("n", "max")),
+            "aggregate window_end is called like a bound of the window",
+        ),
+        (
+            lambda s: s.key_by("window_start").window(MINUTE).aggregate_batches(n=("n", "sum")),
+            "key column window_start is called like a bound of the window",
+        ),
+    ],
+)
+def test_two_columns_of_a_result_with_one_name_are_refused(
+    build: Callable[[DataStream], Any], says: str
+) -> None:
+    with pytest.raises(GraphError, match=says):
+        build(words(environment()))
 
 
 def test_parallelism_above_max_parallelism_is_refused() -> None:

@@ -183,6 +183,13 @@ def test_a_record_that_cannot_be_encoded_is_named(tmp_path: Path) -> None:
         send(writing, "é")
 
 
+def test_a_long_record_that_cannot_be_encoded_is_cut(tmp_path: Path) -> None:
+    writing = sink(tmp_path, FileSink(tmp_path, Encoder.simple_string_encoder("ascii")))
+    with pytest.raises(SchemaError, match="cannot encode 'éé") as raised:
+        send(writing, "é" * 100_000)
+    assert len(str(raised.value)) < 1_000
+
+
 def test_an_encoder_that_returns_text_is_named(tmp_path: Path) -> None:
     class Text(Encoder):
         def encode(self, value: Any) -> Any:

@@ -1,5 +1,6 @@
 """A failure names its operator whether anything on the way labelled it or not."""
 
+import sys
 from functools import partial
 
 import pytest
@@ -19,7 +20,7 @@ class Broken(Operator):
 
 
 def failure(harness: Harness) -> str:
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - of any class
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 - of any class
         harness.rows([0])
     return failure_text(raised.value)
 
@@ -37,6 +38,24 @@ def test_the_users_error_is_told_once_and_its_frames_kept() -> None:
     assert text.rstrip().endswith("ZeroDivisionError: division by zero")
     told = without_own_frames(operator_first(f"map-0 failed\n{text}"))
     assert "(in the subtask map-0)\nTraceback" in told
+
+
+def test_a_function_that_ends_the_program_is_named_and_told_what_to_do_instead() -> None:
+    harness = Harness(partial(MapOperator, lambda n: sys.exit(n)))
+    first, *_, last = failure(harness).splitlines()
+    assert (
+        first
+        == f"{harness.ctx.label} failed: sys.exit(0) ends no job; raise an error that says why"
+    )
+    assert last == "SystemExit: 0"
+
+
+def test_an_error_without_a_message_is_its_class_alone() -> None:
+    def full(n: int) -> int:
+        raise MemoryError
+
+    first, *_ = failure(Harness(partial(MapOperator, full))).splitlines()
+    assert first.endswith("failed on the record 0: MemoryError")
 
 
 def test_a_cause_that_begins_with_its_traceback_stays_as_it_is() -> None:

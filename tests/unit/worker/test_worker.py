@@ -52,27 +52,28 @@ CHANNEL = ChannelId(0)
 
 
 class Failing(Passing):
-    """Raises where it is told to."""
+    """Raises where it is told to, what it is told to."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, kind: type[BaseException] = ValueError) -> None:
         super().__init__()
         self.where = where
+        self.kind = kind
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
         if self.where == "open":
-            raise ValueError("cannot open")
+            raise self.kind("cannot open")
 
     def on_batch(self, batch: Batch, input_index: int) -> None:
-        raise ValueError("cannot process")
+        raise self.kind("cannot process")
 
     def prepare_snapshot(self, checkpoint_id: CheckpointId) -> None:
         if self.where == "snapshot":
-            raise ValueError("cannot freeze")
+            raise self.kind("cannot freeze")
 
     def close(self) -> None:
         if self.where == "close":
-            raise ValueError("cannot close")
+            raise self.kind("cannot close")
 
 
 class WorkerHarness:
@@ -218,6 +219,20 @@ def test_a_subtask_that_raises_ends_the_attempt_with_its_traceback(where: str) -
     (failure,) = harness.failures
     assert failure.chain == subtask("sink-0")
     assert "ValueError: cannot" in failure.cause
+
+
+@pytest.mark.parametrize("where", ["open", "on_batch", "snapshot", "close"])
+def test_a_subtask_that_would_end_the_process_ends_the_attempt(where: str) -> None:
+    harness = WorkerHarness(partial(Failing, where, SystemExit))
+    harness.deploy()
+    if where in ("on_batch", "snapshot"):
+        came = barrier(1) if where == "snapshot" else records("a")
+        harness.worker.handle(ElementArrived(CHANNEL, came))
+    harness.run()
+    harness.worker.close()
+    (failure,) = harness.failures
+    assert failure.chain == (subtask("source-0") if where == "open" else subtask("sink-0"))
+    assert "SystemExit: cannot" in failure.cause
 
 
 def test_a_failed_worker_commits_nothing_and_reports_once() -> None:

@@ -8,6 +8,7 @@ from weir.common.abstract import check_complete
 from weir.common.signatures import function_name, mismatch
 from weir.common.typeinfo import TypeInformation, Types
 from weir.errors import GraphError
+from weir.operators.aggregates import AggregateSpec
 from weir.operators.functions import Function
 from weir.operators.output_tag import OutputTag
 from weir.operators.user_code import short_repr
@@ -54,6 +55,29 @@ def check_function(
             f"{method} calls its function with {takes}, but {name} takes "
             f"{takes_instead}{_hint(takes_instead, method)}"
         )
+
+
+def check_result_names(
+    keys: Sequence[str], specs: Sequence[AggregateSpec], bounds: Sequence[str] = ()
+) -> None:
+    """Check that the key columns, bounds of a window and aggregates of a row have names apart.
+
+    Raises:
+        GraphError: A key column is called like a bound, or an aggregate like one of both.
+    """
+    if taken := next((key for key in keys if key in bounds), None):
+        raise GraphError(
+            f"the key column {taken} is called like a bound of the window, which stands beside it "
+            "in the result: give the column another name before key_by"
+        )
+    for spec in specs:
+        if spec.name in keys or spec.name in bounds:
+            other = "a key column" if spec.name in keys else "a bound of the window"
+            raise GraphError(
+                f"the aggregate {spec.name} is called like {other}, which stands beside it in the "
+                "result: give it another name, such as "
+                f'aggregate_batches(result=("{spec.column}", "{spec.function}"))'
+            )
 
 
 _CALLED = {

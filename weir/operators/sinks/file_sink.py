@@ -25,6 +25,7 @@ from weir.ids import AttemptNumber, CheckpointId
 from weir.operators.base import Operator
 from weir.operators.sinks.file_sink_operator import DirectorySink, FileSinkOperator
 from weir.operators.sinks.part_files import PartFile, create
+from weir.operators.user_code import named, short_repr
 from weir.output.output_files import CommittedName, TextWriter, mark_of
 
 PART_PREFIX = "part"  # A rewind and the sweep know output by it.
@@ -271,13 +272,13 @@ class TextSinkOperator(FileSinkOperator["TextPartFile"]):
             raise
         except Exception as error:
             raise SchemaError(
-                f"{self.ctx.label} cannot encode {record!r} with "
-                f"{type(self._encoder).__name__}: {type(error).__name__}: {error}"
+                f"{self.ctx.label} cannot encode {short_repr(record)} with "
+                f"{type(self._encoder).__name__}: {named(error)}"
             ) from error
         if not isinstance(data, bytes):
             raise SchemaError(
-                f"{self.ctx.label}: {type(self._encoder).__name__}.encode() returned {data!r} for "
-                f"{record!r}; it must return bytes"
+                f"{self.ctx.label}: {type(self._encoder).__name__}.encode() returned "
+                f"{short_repr(data)} for {short_repr(record)}; it must return bytes"
             )
         return data
 
