@@ -36,6 +36,12 @@ class Row(tuple[Any, ...]):
             return tuple.__getitem__(self, names.index(field))
         return tuple.__getitem__(self, field)
 
+    def __setitem__(self, field: Any, value: Any) -> None:
+        raise TypeError(_unchanging(self, field))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(_unchanging(self, name))
+
     def as_dict(self) -> dict[str, Any]:
         """The fields by name.
 
@@ -54,6 +60,15 @@ class Row(tuple[Any, ...]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.field_names, tuple(self))
+
+
+def _unchanging(row: Row, field: Any) -> str:
+    """The refusal of a changed field, with what to write instead."""
+    names = row.field_names
+    if names is None:
+        return "a Row cannot be changed; make another one, such as Row(*values)"
+    name = field if field in names else "name"
+    return f"a Row cannot be changed; make another one: Row(**{{**row.as_dict(), {name!r}: value}})"
 
 
 @cache

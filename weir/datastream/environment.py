@@ -24,7 +24,7 @@ from weir.config import CheckpointConfig as CheckpointSettings
 from weir.config import CheckpointingMode, JobConfig, RestartConfig
 from weir.datastream import execution
 from weir.datastream.checkpoint_config import CheckpointConfig
-from weir.datastream.checks.arguments import check_parallelism, check_type
+from weir.datastream.checks.arguments import check_parallelism, check_text, check_type
 from weir.datastream.checks.inputs import check_source, elements_of
 from weir.datastream.checks.remarks import remarks
 from weir.datastream.checks.uncaught import fold_tracebacks
@@ -399,6 +399,8 @@ class StreamExecutionEnvironment(MissingNames):
 
     def _next_job(self, job_name: str | None) -> tuple[JobGraph, JobConfig, ExecutionOptions]:
         """The job of the new sinks, which are not new any more, even if it cannot be built."""
+        if job_name:
+            check_text(job_name, "execute")
         try:
             options = self._options()
             config = options.over(self._config(job_name))

@@ -259,7 +259,7 @@ class PartTable:
         parts: Sequence[PartColumn],
         extra: Mapping[str, npt.DTypeLike] | None = None,
     ) -> None:
-        self._operator = ctx.name
+        self._label = ctx.label
         self._own_types = {p.part: p.own_type for p in parts}
         dtypes: dict[str, npt.DTypeLike] = {_name(p.part): p.values.dtype for p in parts}
         dtypes |= extra or {}
@@ -362,7 +362,7 @@ class PartTable:
         at = int(groups.first_rows[outside[0]])
         key = [column[at].as_py() for column in keys]
         raise UserError(
-            f"{self._operator!r}: the sum of the integer column {rows.part.column!r} for the key "
+            f"{self._label}: the sum of the integer column {rows.part.column!r} for the key "
             f"{key[0] if len(key) == 1 else tuple(key)!r} leaves 64 bits (-2**63 to 2**63 - 1). "
             "Cast the column to float64 before the aggregate, which rounds sums beyond 2**53; or "
             "sum per record, with sum or reduce, where integers and decimals have no bounds"

@@ -11,7 +11,10 @@ assign event time themselves, split by split (``weir.operators.sources.split_tim
 Source: Flink, TimestampsAndWatermarksOperator.
 """
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +28,15 @@ from weir.operators.event_time import WatermarkState
 from weir.operators.user_code import failure_at, short_repr
 from weir.operators.watermark_output import WatermarkOutput
 from weir.protocol.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
+
+logger = logging.getLogger(__name__)
+
+_OTHER_UNITS = {
+    range(10**9, 10**10): "early in 1970; if these are seconds, multiply them by 1,000",
+    range(10**14, MAX_WATERMARK_MS): (
+        "after the year 5000; if these are microseconds or nanoseconds, divide them"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +141,40 @@ class TimestampReader:
         self._strategy = strategy
         self._label = ctx.label
         self._columns_of = ColumnReader(ctx.label)
+        self._looked = False  # At the first timestamp.
 
     def timestamps(self, batch: Batch) -> Timestamps | None:
         """The timestamps of a slice in milliseconds; None: its records have none."""
-        if self._strategy.column is not None:
-            return column_timestamps(self._columns_of(batch), self._strategy.column)
-        assign = self._strategy.assign
-        if assign is None:
+        strategy = self._strategy
+        if strategy.column is not None:
+            columns = self._columns_of(batch)
+            timestamps = column_timestamps(columns, strategy.column)
+            if not self._looked:
+                self._look_at(timestamps, columns.schema.field(strategy.column).type)
+            return timestamps
+        if strategy.assign is None:
             return batch.timestamps
+        timestamps = self._assigned(strategy.assign, batch)
+        if not self._looked:
+            self._look_at(timestamps, pa.int64())
+        return timestamps
+
+    def _look_at(self, timestamps: Timestamps, kind: pa.DataType) -> None:
+        """Remark on a first timestamp that is a number and hardly one of milliseconds."""
+        if not len(timestamps):
+            return
+        self._looked = True
+        first = int(timestamps[0])
+        remark = next((remark for some, remark in _OTHER_UNITS.items() if first in some), None)
+        if remark is not None and pa.types.is_integer(kind):
+            logger.warning(
+                "%s takes the event time %s of its first record as milliseconds, which is %s",
+                self._label,
+                first,
+                remark,
+            )
+
+    def _assigned(self, assign: Callable[[Any, int], int], batch: Batch) -> Timestamps:
         before = (
             [MIN_WATERMARK_MS] * len(batch)
             if batch.timestamps is None
@@ -185,8 +223,9 @@ def column_timestamps(columns: pa.RecordBatch, name: str) -> Timestamps:
         )
     column = columns.column(name)
     if column.null_count:
+        nulls = f"{column.null_count} null{'s' if column.null_count > 1 else ''}"
         raise SchemaError(
-            f"the timestamp column {name!r} holds {column.null_count} nulls; filter them out before"
+            f"the timestamp column {name!r} holds {nulls}; filter such records out before"
         )
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())

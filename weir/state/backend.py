@@ -192,32 +192,32 @@ class KeyedStateBackend:
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """One value per key."""
-        return self._state(descriptor, ValueState, ExpiringValueState)
+        return self._state(ValueStateDescriptor, descriptor, ValueState, ExpiringValueState)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
         """A list per key."""
-        return self._state(descriptor, ListState, ExpiringListState)
+        return self._state(ListStateDescriptor, descriptor, ListState, ExpiringListState)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
         """A dictionary per key."""
-        return self._state(descriptor, MapState, ExpiringMapState)
+        return self._state(MapStateDescriptor, descriptor, MapState, ExpiringMapState)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
         """One reduced value per key."""
-        reduce = descriptor.reduce
         return self._state(
+            ReducingStateDescriptor,
             descriptor,
-            lambda t, c: ReducingState(t, c, reduce),
-            lambda t, c, e: ExpiringReducingState(t, c, e, reduce),
+            lambda t, c: ReducingState(t, c, descriptor.reduce),
+            lambda t, c, e: ExpiringReducingState(t, c, e, descriptor.reduce),
         )
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
         """One accumulator per key."""
-        function = descriptor.agg_function
         return self._state(
+            AggregatingStateDescriptor,
             descriptor,
-            lambda t, c: AggregatingState(t, c, function),
-            lambda t, c, e: ExpiringAggregatingState(t, c, e, function),
+            lambda t, c: AggregatingState(t, c, descriptor.agg_function),
+            lambda t, c, e: ExpiringAggregatingState(t, c, e, descriptor.agg_function),
         )
 
     def record_changes(self) -> list[ChangeLog[SlotKey]]:
@@ -344,10 +344,18 @@ class KeyedStateBackend:
 
     def _state(
         self,
+        wanted: type[StateDescriptor],
         descriptor: StateDescriptor,
         make: Callable[[StateTable, Cursor], S],
         make_expiring: Callable[[StateTable, Cursor, Expiry], S],
     ) -> S:
+        if not isinstance(descriptor, wanted):
+            method = f"get_{'' if wanted.kind == 'value' else f'{wanted.kind}_'}state"
+            is_other = isinstance(descriptor, StateDescriptor)
+            raise ConfigError(
+                f"{method} takes the state's descriptor, {wanted.__name__}(...), not "
+                f"{f'a {type(descriptor).__name__}' if is_other else repr(descriptor)}"
+            )
         name, kind, type_info = descriptor.name, descriptor.kind, descriptor.type_info
         if type_info.has_pickles and not self._allow_pickled_state:
             raise ConfigError(

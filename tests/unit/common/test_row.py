@@ -43,6 +43,21 @@ def test_a_missing_field_is_named_beside_the_ones_there_are() -> None:
         Row(1).as_dict()
 
 
+def test_a_change_is_refused_with_what_to_write_instead() -> None:
+    row: Any = Row(id=1, name="a")
+    instead = r"Row\(\*\*\{\*\*row\.as_dict\(\), 'id': value\}\)"
+    with pytest.raises(AttributeError, match=instead):
+        row.id = 2
+    with pytest.raises(TypeError, match=instead):
+        row["id"] = 2
+    with pytest.raises(TypeError, match=r"'name': value"):
+        row[1] = "b"
+    with pytest.raises(AttributeError, match=r"Row\(\*values\)"):
+        Row(1).id = 2  # type: ignore[attr-defined]
+    assert row == (1, "a")
+    assert Row(**{**row.as_dict(), "id": 2}) == (2, "a")
+
+
 @pytest.mark.parametrize("row", [Row(1, "a"), Row(id=1, name="a"), Row()])
 def test_a_row_survives_pickling_with_its_names(row: Row) -> None:
     again = pickle.loads(pickle.dumps(row))

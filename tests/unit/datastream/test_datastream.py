@@ -270,6 +270,7 @@ def test_keyed_functions_without_a_key_are_refused_when_the_graph_is_built() -> 
         lambda s: s.union(words(environment())),
         lambda s: s.partition_custom(5, str),
         lambda s: s.get_execution_environment().from_source(5, BY_COLUMN, "x"),
+        lambda s: s.get_execution_environment().execute(5),
     ],
 )
 def test_misuse_is_refused_where_it_is_written(misuse: Callable[[DataStream], Any]) -> None:

@@ -126,7 +126,8 @@ def test_dates_count_from_midnight() -> None:
     [
         ({"x": [1]}, "is missing; the records have x"),
         ({"ts": ["1970"]}, "must be an Arrow timestamp"),
-        ({"ts": [1, None]}, "holds 1 nulls"),
+        ({"ts": [1, None]}, "holds 1 null;"),
+        ({"ts": [None, 1, None]}, "holds 2 nulls;"),
     ],
 )
 def test_a_timestamp_column_that_cannot_be_used_is_refused(
@@ -135,6 +136,46 @@ def test_a_timestamp_column_that_cannot_be_used_is_refused(
     h = harness(WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts"))
     with pytest.raises(SchemaError, match=message):
         h.columns(**columns)
+
+
+SECONDS = 1_767_225_600
+BY_COLUMN = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
+ASSIGNED = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n, _: n)
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        (SECONDS, "milliseconds, which is early in 1970; if these are seconds, multiply"),
+        (SECONDS * 1_000, ""),
+        (SECONDS * 1_000_000, "after the year 5000; if these are microseconds or nanoseconds"),
+        (SECONDS * 1_000_000_000, "after the year 5000"),
+        (10**9 - 1, ""),
+        (10**10, ""),
+        (-SECONDS, ""),
+    ],
+)
+@pytest.mark.parametrize("is_column", [True, False])
+def test_a_first_timestamp_in_another_unit_is_remarked_on_once(
+    first: int, says: str, is_column: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    h = harness(BY_COLUMN if is_column else ASSIGNED)
+    for _ in range(2):
+        if is_column:
+            h.columns(ts=[first, 5])
+        else:
+            h.rows([first, 5])
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == bool(says)
+    assert all(says in message and str(first) in message for message in messages)
+
+
+def test_a_column_that_has_a_unit_is_not_remarked_on(caplog: pytest.LogCaptureFixture) -> None:
+    h = harness(BY_COLUMN)
+    h.columns(ts=pa.array([SECONDS], pa.timestamp("ms")))
+    h.columns(ts=[SECONDS])
+    assert [b.timestamps.tolist() for b in h.output.batches] == [[SECONDS], [SECONDS]]  # type: ignore[union-attr]
+    assert not caplog.records
 
 
 def test_an_assigner_that_throws_is_named_with_its_record() -> None:

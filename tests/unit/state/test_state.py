@@ -189,6 +189,27 @@ def test_a_key_without_encoding_is_refused_when_first_seen() -> None:
         backend().set_current_key([1])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("method", "given", "says"),
+    [
+        ("get_state", "count", r"get_state takes .*, ValueStateDescriptor\(\.\.\.\), not 'count'"),
+        ("get_list_state", VALUE, "get_list_state takes .* ListSt.* not a ValueStateDescriptor"),
+        ("get_map_state", None, "get_map_state takes the state's descriptor, MapStateDescriptor"),
+        ("get_reducing_state", VALUE, "get_reducing_state takes .* ReducingStateDescriptor"),
+        (
+            "get_aggregating_state",
+            VALUE,
+            "get_aggregating_state takes .* AggregatingStateDescriptor",
+        ),
+    ],
+)
+def test_a_state_is_declared_by_its_own_kind_of_descriptor(
+    method: str, given: Any, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        getattr(backend(), method)(given)
+
+
 def test_a_state_is_one_however_often_it_is_asked_for() -> None:
     keyed = backend()
     assert keyed.get_state(VALUE) is keyed.get_state(ValueStateDescriptor("value", Types.LONG()))
