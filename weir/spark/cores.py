@@ -1,13 +1,27 @@
-"""The cores of a job: those that a local master has, by its name, and those that are asked for."""
+"""A Spark master by its name: whether there is such a one, and the cores that a job has of it."""
 
 import os
 import re
 from collections.abc import Callable
 
-from weir.errors import SlotError
+from weir.errors import ConfigError, SlotError
 
 _LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[(?P<workers>\d+),(?P<cores>\d+),\d+\]")
+_MASTER = re.compile(rf"{_LOCAL.pattern}|local-cluster\[.*\]|spark://.+|yarn|k8s://.+")
+
+
+def check_master(master: str) -> None:
+    """Check that Spark knows such a master: its JVM would end with a stack of its own.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if not _MASTER.fullmatch(master.replace(" ", "")):
+        raise ConfigError(
+            f"{master!r} is no master: give in-process, local[2], spark://host:7077, yarn or "
+            "k8s://https://host:443"
+        )
 
 
 def cores_of(master: str) -> int | None:

@@ -42,7 +42,7 @@ from weir.protocol.lifecycle import JobStatus
 from weir.secrets import job_secrets
 from weir.spark import python_daemon
 from weir.spark.cluster import run_job
-from weir.spark.cores import check_cores, cores_max
+from weir.spark.cores import check_cores, check_master, cores_max
 from weir.spark.encryption import (
     SECRET,
     encryption_settings,
@@ -196,7 +196,11 @@ def _shown(cause: str) -> str:
 
 
 def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContext, bool]:
-    """The running Spark context; or a new one, which the caller must stop (True)."""
+    """The running Spark context; or a new one, which the caller must stop (True).
+
+    Raises:
+        ConfigError: Spark knows no such master.
+    """
     active = SparkContext._active_spark_context
     if active is not None:
         return active, False
@@ -205,6 +209,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
         SparkContext._ensure_initialized()
     conf = SparkConf()
     master = _with_retries(master or conf.get("spark.master") or f"local[{slots}]")
+    check_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     conf.setMaster(master).setAppName(name)

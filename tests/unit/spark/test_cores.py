@@ -1,7 +1,9 @@
+import re
+
 import pytest
 
-from weir.errors import SlotError
-from weir.spark.cores import check_cores, cores_max, cores_of
+from weir.errors import ConfigError, SlotError
+from weir.spark.cores import check_cores, check_master, cores_max, cores_of
 
 
 @pytest.mark.parametrize(
@@ -12,11 +14,25 @@ from weir.spark.cores import check_cores, cores_max, cores_of
         ("local[3,1000]", 3),
         ("local-cluster[2, 3, 1024]", 6),
         ("spark://host:7077", None),
+        ("spark://a:7077,b:7077", None),
         ("yarn", None),
+        ("k8s://https://host:443", None),
     ],
 )
 def test_the_cores_of_a_master_are_read_off_its_name(master: str, cores: int | None) -> None:
     assert cores_of(master) == cores
+    check_master(master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["in-proces", "local2", "local[x]", "localhost:7077", "spark:7077", "yarn-client", "k8s"],
+)
+def test_a_master_that_spark_does_not_know_is_refused_with_those_there_are(master: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"'{re.escape(master)}' is no master: give in-process, local"
+    ):
+        check_master(master)
 
 
 def test_all_cores_of_the_machine_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
