@@ -164,10 +164,10 @@ def _ask(asked: Asked, timeout_ms: int, deadline: float, telling: Telling) -> An
     mailbox = Mailbox(asked.store, asked.job)
     expires_ms = time.time_ns() // 1_000_000 + timeout_ms
     request_id = secrets.token_hex(8)
-    mailbox.post(SavepointRequest(request_id, asked.kind, asked.target, expires_ms))
-    telling.say(f"requested from job {asked.job}: {_wanted(asked.kind)}")
-    telling.wait_for("the job's driver to take the request")
     try:
+        mailbox.post(SavepointRequest(request_id, asked.kind, asked.target, expires_ms))
+        telling.say(f"requested from job {asked.job}: {_wanted(asked.kind)}")
+        telling.wait_for("the job's driver to take the request")
         return _await(asked, mailbox, request_id, deadline, telling)
     except KeyboardInterrupt:
         telling.say(_withdrawn(asked, was_taken=mailbox.was_taken(request_id)))

@@ -326,7 +326,6 @@ def test_ctrl_c_withdraws_the_request(store: LocalStore) -> None:
         text=True,
     )
     wait_until(lambda: requests_left(store), "the request is posted")
-    time.sleep(0.3)  # It posts the request first and is ready to be interrupted then.
     asking.send_signal(signal.SIGINT)
     out, err = asking.communicate(timeout=TIMEOUT_S)
     assert (asking.returncode, out) == (130, "")
