@@ -30,6 +30,7 @@ from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, JobId, OperatorId, StateHandle, SubtaskId
 from weir.operators.base import Operator as RunningOperator
 from weir.operators.base import OperatorContext
+from weir.operators.user_code import named
 from weir.output.waiting import Fate, sentences, waiting_output
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.restore import OperatorSnapshot, RestoreTarget, plan_restore
@@ -535,7 +536,7 @@ class _Preview:
                 try:
                     opened.close()
                 except Exception as error:  # As above; the restore itself would not call close().
-                    notes.append(f"close() raised {type(error).__name__}: {error}")
+                    notes.append(f"close() raised {named(error)}")
         return NOT_DECLARED
 
     def _context(self, op: Operator, state: OperatorStateStore, groups: int) -> OperatorContext:
