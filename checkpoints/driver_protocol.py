@@ -40,6 +40,7 @@ from weir.wire import batches
 
 logger = logging.getLogger(__name__)
 
+HELD_UP_MS = 2_000  # After as long without an answer, a driver takes the control plane for away.
 _COORDINATORS: tuple[type, ...] = get_args(CoordinatorEvent)
 
 
@@ -65,12 +66,12 @@ def receive(job_id: str, token: str, body: bytes, version: int = batches.VERSION
     with logs.about(job=job_id):
         try:
             with transaction.atomic():
-                up_to = _apply(job_id, token, batch)
+                applied = _apply(job_id, token, batch)
         except (DataError, IntegrityError, ProtocolError) as error:
             # No retry repairs the batch, so the driver must not send it for ever.
             logger.exception("the driver's batch of events cannot be stored")
             raise Invalid(f"an event of the batch cannot be stored: {error}") from error
-    return batches.encode_applied(BatchApplied(up_to))
+    return batches.encode_applied(applied, version)
 
 
 def take_commands(
@@ -106,8 +107,8 @@ def take_commands(
 # Events -------------------------------------------------------------------------------------------
 
 
-def _apply(job_id: str, token: str, batch: EventBatch) -> int:
-    """Apply the new events of a batch; return the number up to which all count."""
+def _apply(job_id: str, token: str, batch: EventBatch) -> BatchApplied:
+    """Apply the new events of a batch, and acknowledge all up to its last."""
     job = services.locked(job_id)
     driver = drivers.authenticate(job, token)
     now = clock.now()
@@ -118,15 +119,24 @@ def _apply(job_id: str, token: str, batch: EventBatch) -> int:
             "those between were never applied",
             expected=expected,
         )
-    silent_ms = 0 if driver.heard_at is None else clock.to_ms(now) - clock.to_ms(driver.heard_at)
+    now_ms = clock.to_ms(now)
+    silent_ms = 0 if driver.heard_at is None else now_ms - clock.to_ms(driver.heard_at)
+    sent_at_ms = now_ms if batch.sent_at_ms is None else min(batch.sent_at_ms, now_ms)
     new = batch.events[expected - batch.first_number :]
     with logs.about(driver=driver.number):
-        drivers.heard(driver, now, batch.load, applied=len(new))
+        sent_at = clock.from_ms(sent_at_ms)
+        drivers.heard(driver, now, batch.load, sent_at=sent_at, applied=len(new))
+        lost_ms = batch.away_ms + _held_up_ms(now_ms - sent_at_ms)
         # No longer than the driver was silent: a repeated batch reports the same time again.
-        _note_time_lost(job, min(batch.away_ms, silent_ms), clock.to_ms(now))
+        _note_time_lost(job, min(lost_ms, silent_ms), now_ms)
         if new:
             _fold(job, driver, new, now)
-    return driver.applied_up_to
+    return BatchApplied(driver.applied_up_to, now_ms)
+
+
+def _held_up_ms(on_its_way_ms: int) -> int:
+    """The time on its way of a batch that the control plane did not take for a while."""
+    return on_its_way_ms if on_its_way_ms >= HELD_UP_MS else 0
 
 
 def _fold(job: Job, driver: Driver, new: Sequence[DriverEvent], now: datetime) -> None:

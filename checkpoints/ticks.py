@@ -3,8 +3,8 @@
 A job whose driver has not been heard from for a while is not ticked: the driver may be unreachable,
 or the control plane may have been down. A trigger would have no effect, and a checkpoint must not
 expire meanwhile; the driver's ``TimeLost`` gives it that time when it is back. For the same reason
-no checkpoint expires before the driver was heard from after its deadline: its acknowledgements may
-be on their way.
+no checkpoint expires before a message came that its driver sent after the deadline: its
+acknowledgements may be on their way, also behind a message that waited for this control plane.
 """
 
 import logging
@@ -74,20 +74,21 @@ def tick_one(job_id: str, *, is_repeated: bool = False) -> bool:
 
 def _tick(job_id: str, *, skip_locked: bool) -> bool:
     with transaction.atomic():
-        claim = _heard(clock.now()).filter(pk=job_id)
+        claim = Job.objects.filter(pk=job_id)
         job = claim.select_for_update(skip_locked=skip_locked, of=("self",)).first()
-        if job is None:
+        # Waiting for the lock may have taken a while: others may have ticked, deadlines passed.
+        now = clock.now()
+        if job is None or not _heard(now).filter(pk=job_id).exists():
             return False
-        # Waiting for the lock may have taken a while; others may have ticked.
-        return shell.tick(job, now_ms=clock.now_ms())
+        return shell.tick(job, now_ms=clock.to_ms(now))
 
 
 def _heard(now: datetime) -> QuerySet[Job]:
-    """Jobs whose driver was heard from lately, and after the deadline of a checkpoint of theirs."""
+    """Jobs whose driver was heard from lately, of a time after any deadline that has passed."""
     since = now - clock.milliseconds(settings.WEIR_DRIVER_SILENT_MS)
     speaking = Driver.objects.filter(
         job=OuterRef("pk"), status=DriverStatus.RUNNING, heard_at__gte=since
     )
-    since_expiry = speaking.filter(heard_at__gte=OuterRef("coordinator__expires_at"))
+    since_expiry = speaking.filter(sent_at__gte=OuterRef("coordinator__expires_at"))
     is_expired = Q(coordinator__expires_at__lte=now)
     return Job.objects.filter(Exists(speaking)).filter(~is_expired | Q(Exists(since_expiry)))

@@ -349,6 +349,7 @@ def driver(
             "token_digest": None if token is None else digest_of(token),
             "created_at": of.created_at,
             "heard_at": clock.now() + timedelta(minutes=10),
+            "sent_at": clock.now() + timedelta(minutes=10),
             "spark_application": "local-1763728200512",
             **columns,
         }

@@ -115,6 +115,17 @@ def others_at_work() -> int:
     return int(busy)
 
 
+def blocked_here() -> int:
+    """The number of other connections that wait for locks of this one's transaction."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT count(DISTINCT pid) FROM pg_locks"
+            " WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        (blocked,) = cursor.fetchone()
+    return int(blocked)
+
+
 @contextmanager
 def celery_on(broker_url: str) -> Iterator[None]:
     """Celery tasks sent inside go to ``broker_url``."""

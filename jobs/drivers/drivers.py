@@ -99,17 +99,35 @@ def authenticate(job: Job, token: str) -> Driver:
 
 
 def heard(
-    driver: Driver, now: datetime, load: DriverLoad | None = None, *, applied: int = 0
+    driver: Driver,
+    now: datetime,
+    load: DriverLoad | None = None,
+    *,
+    sent_at: datetime | None = None,
+    applied: int = 0,
 ) -> None:
-    """Note a sign of life of the driver, the load that came with it and the events to apply."""
+    """Note a sign of life of the driver, the load that came with it and the events to apply.
+
+    ``sent_at``: when it set out; None: now.
+    """
     if driver.status == DriverStatus.STARTING:
         driver.status = DriverStatus.RUNNING
     driver.heard_at = now
+    driver.sent_at = sent_at or now
     if driver.status in LIVE_DRIVERS:
         driver.heartbeat_due_at = now + clock.milliseconds(settings.WEIR_DRIVER_TIMEOUT_MS)
     driver.load = {} if load is None else asdict(load)
     driver.applied_up_to += applied
-    driver.save(update_fields=["status", "heard_at", "heartbeat_due_at", "load", "applied_up_to"])
+    driver.save(
+        update_fields=[
+            "status",
+            "heard_at",
+            "sent_at",
+            "heartbeat_due_at",
+            "load",
+            "applied_up_to",
+        ]
+    )
 
 
 def request(job: Job) -> Driver:

@@ -25,6 +25,7 @@ class Driver(models.Model):
     spark_application = models.CharField(max_length=200, blank=True)
     slots = models.JSONField(default=dict)  # Slot index -> host and pid of its Spark task.
     heard_at = models.DateTimeField(null=True, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)  # Its message of ``heard_at``.
     heartbeat_due_at = models.DateTimeField(null=True, blank=True)
     stop_requested_at = models.DateTimeField(null=True, blank=True)  # A launcher ends the process.
     stopped_at = models.DateTimeField(null=True, blank=True)  # A launcher saw its end.

@@ -572,6 +572,24 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if now < pulse.resumed_at + timeout:", "if False:"),
     ),
     *_planted(
+        "tests/database/checkpoints/test_ticking.py tests/database/checkpoints/test_gateway.py",
+        "checkpoints/ticks.py",
+        (
+            "if job is None or not _heard(now).filter(pk=job_id).exists():",
+            "if job is None:",
+        ),
+        ("speaking.filter(sent_at__gte=", "speaking.filter(heard_at__gte="),
+    ),
+    *_planted(
+        "tests/database/checkpoints/test_gateway.py",
+        "checkpoints/driver_protocol.py",
+        ("return on_its_way_ms if on_its_way_ms >= HELD_UP_MS else 0", "return 0"),
+        (
+            "_note_time_lost(job, min(lost_ms, silent_ms), now_ms)",
+            "_note_time_lost(job, lost_ms, now_ms)",
+        ),
+    ),
+    *_planted(
         "tests/database/api/test_jobs.py tests/database/jobs/test_services.py tests/database/jobs/test_operations.py",
         "jobs/services.py",
         ("len(key) > limit or not key.isprintable()", "len(key) > limit"),

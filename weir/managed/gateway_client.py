@@ -12,7 +12,9 @@ A ``SubtaskStalled`` keeps its place, and earlier measurements of its subtask st
 next measurement after it says that the stall is over.
 
 A batch that was sent once keeps its numbers until it is acknowledged, even if the answer was lost:
-the control plane may have applied it, and recognises it by them.
+the control plane may have applied it, and recognises it by them. It also bears the time at which it
+was sent, by the control plane's clock: one that waited there for long does not tell what happened
+in the job meanwhile.
 
 The meaning of an answer is one table, ``gateway_line.VERDICTS``. A busy control plane is not away:
 the same request follows after the pause that it asks for. A request that it calls invalid would be
@@ -129,6 +131,7 @@ class Gateway:
         self._warned = False
         self._encoded: deque[bytes] = deque()  # The posting thread's: taken, for the next batch.
         self._acknowledged = 0
+        self._answered: _Answered | None = None
         self._taken = 0  # The polling thread's: the number of the last command.
         version = Version()
         self._post_line = Line(address, version)
@@ -364,17 +367,21 @@ class Gateway:
         assert self._trying_since is not None
         tried_s = time.monotonic() - self._trying_since
         away_ms = int(tried_s * 1000) if tried_s >= AWAY_S else 0
-        body = partial(batch.body, away_ms, self._load.measure())
+        sent_at_ms = None if self._answered is None else self._answered.now_ms()
+        body = partial(batch.body, away_ms, self._load.measure(), sent_at_ms)
         path = f"{self._address.path}/events"
         return self._post_line.ask("POST", path, POST_TIMEOUT_S, body)
 
     def _note_applied(self, batch: "_Batch", answer: str) -> bool:
         """Remove acknowledged events from a batch; False: the answer acknowledges none."""
         try:
-            up_to = batches.decode_applied(answer.encode(), self._post_line.version).up_to
+            applied = batches.decode_applied(answer.encode(), self._post_line.version)
         except ProtocolError as error:  # Perhaps a proxy's answer.
             logger.warning("the control plane's answer cannot be read: %s", error)
             return False
+        up_to = applied.up_to
+        if applied.at_ms is not None:
+            self._answered = _Answered(applied.at_ms)
         if up_to >= batch.next_number:
             self._refuse(
                 f"the control plane has events of this driver up to number {up_to}, but this "
@@ -489,9 +496,24 @@ class _Batch:
         """The number after the last of them."""
         return self.first_number + len(self.events)
 
-    def body(self, away_ms: int, load: DriverLoad | None, version: int) -> bytes:
+    def body(
+        self, away_ms: int, load: DriverLoad | None, sent_at_ms: int | None, version: int
+    ) -> bytes:
         """The wire form of the ``EventBatch`` in this version."""
-        return batches.encode_batch(self.first_number, self.events, away_ms, version, load)
+        first_number, events = self.first_number, self.events
+        return batches.encode_batch(first_number, events, away_ms, version, load, sent_at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The newest answer that told the control plane's time."""
+
+    at_ms: int  # By the control plane's clock.
+    heard_s: float = field(default_factory=time.monotonic)
+
+    def now_ms(self) -> int:
+        """The control plane's time now: a little less, for the answer was on its way."""
+        return self.at_ms + int((time.monotonic() - self.heard_s) * 1000)
 
 
 class _Retry:

@@ -133,6 +133,9 @@ class EventBatch:
     events: Annotated[tuple[DriverEvent, ...], Length(BATCH_EVENTS_MAX)]
     away_ms: DelayMs = 0  # How long the control plane was unreachable before this batch.
     load: DriverLoad | None = None  # None: not known.
+    # By the control plane's clock: its newest answer's ``at_ms``, and the time since then by the
+    # driver's own. None: no answer named a time yet.
+    sent_at_ms: PointMs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,7 @@ class BatchApplied:
     """Events up to ``up_to`` are applied; the driver drops them and continues with the next."""
 
     up_to: Count
+    at_ms: PointMs | None = None  # The control plane's clock, when it applied them.
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,11 @@ from weir.protocol.messages import (
 from weir.wire.codec import ENCODER, Reader, Writer, union_members
 from weir.wire.mirrors import TYPE_KEY, Mirrors, cut
 
-VERSION_MIN, VERSION_MAX = 1, 10
+VERSION_MIN, VERSION_MAX = 1, 11
 PLANNED_SINCE = 3  # The first version that tells planned ends from failures.
 LOAD_SINCE = 7  # The first version whose batches tell the driver's load.
 INSPECTIONS_SINCE = 8  # The first version that has inspections of subtasks.
+TIMES_SINCE = 11  # The first version whose batches, and their acknowledgements, tell their times.
 # Of a request: the version that it is written in, at first the highest that the driver speaks.
 # Of an answer: the highest that the control plane speaks.
 VERSION_HEADER = "Weir-Schema-Version"
@@ -59,6 +60,7 @@ READ: Mapping[int, Mirrors] = {
     8: _EXACT,
     9: _EXACT,
     10: _EXACT,
+    11: _EXACT,
 }
 # Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
 # or of each of its entries.
@@ -140,17 +142,22 @@ def encode_batch(
     away_ms: int = 0,
     version: int = VERSION_MAX,
     load: DriverLoad | None = None,
+    sent_at_ms: int | None = None,
 ) -> bytes:
     """An ``EventBatch`` of encoded events, in this version."""
     if version < INSPECTIONS_SINCE:  # A number that is given out cannot be left out.
         events = (_NOTHING if _INSPECTED.match(event) else event for event in events)
     if unknown := _unknown_to(version):
         events = (_without(unknown, event) for event in events)
-    is_told = load is not None and version >= LOAD_SINCE
+    about = b""
+    if load is not None and version >= LOAD_SINCE:
+        about += b'"load":%b,' % _WRITER.encode(load)
+    if sent_at_ms is not None and version >= TIMES_SINCE:
+        about += b'"sent_at_ms":%d,' % sent_at_ms
     return b'{"first_number":%d,"away_ms":%d,%b"events":[%b]}' % (
         first_number,
         away_ms,
-        b'"load":%b,' % _WRITER.encode(load) if is_told else b"",
+        about,
         b",".join(events),
     )
 
@@ -190,9 +197,12 @@ def _stripped(read: dict[str, msgspec.Raw], unknown: Collection[str]) -> dict[st
     return stripped
 
 
-def encode_applied(applied: BatchApplied) -> bytes:
-    """The acknowledgement of a batch."""
-    return _WRITER.encode(applied)
+def encode_applied(applied: BatchApplied, version: int = VERSION_MAX) -> bytes:
+    """The acknowledgement of a batch, in this version."""
+    written = {"up_to": applied.up_to}
+    if applied.at_ms is not None and version >= TIMES_SINCE:
+        written["at_ms"] = applied.at_ms
+    return ENCODER.encode(written)
 
 
 def known(commands: Iterable[NumberedCommand], version: int) -> tuple[NumberedCommand, ...]:
@@ -314,12 +324,13 @@ _READERS: Mapping[tuple[type, int], Reader] = {
     for cls in (EventBatch, CommandBatch, BatchApplied)
 }
 _WRITER.describe(*EVENT_CLASSES, *COMMAND_CLASSES, is_tagged=True)
-_WRITER.describe(BatchApplied, DriverLoad)
+_WRITER.describe(DriverLoad)
 
 __all__ = [
     "COMMAND_CLASSES",
     "EVENT_CLASSES",
     "READ",
+    "TIMES_SINCE",
     "VERSION_HEADER",
     "VERSION_MAX",
     "VERSION_MIN",

@@ -141,9 +141,15 @@ class Line:
         )
         self.post(start)
 
-    def post(self, *events: DriverEvent, away_ms: int = 0, load: DriverLoad | None = None) -> int:
+    def post(
+        self,
+        *events: DriverEvent,
+        away_ms: int = 0,
+        load: DriverLoad | None = None,
+        sent_at_ms: int | None = None,
+    ) -> int:
         """Send the next events; gives the number up to which they count."""
-        batch = EventBatch(self.number, events, away_ms, load)
+        batch = EventBatch(self.number, events, away_ms, load, sent_at_ms)
         self.number += len(events)
         self.batches.append(batch)
         return self.send(batch)

@@ -28,6 +28,7 @@ from weir.protocol.messages import (
     TimeLost,
     TriggerCheckpoint,
 )
+from weir.wire import batches
 
 pytestmark = pytest.mark.django_db
 
@@ -237,6 +238,46 @@ def test_time_away_is_given_to_checkpoints_once(line: Line) -> None:
     line.send(line.batches[-1])  # The answer was lost.
     gained = line.state.pending[0].expires_at_ms - expires
     assert 60_000 <= gained < 65_000
+
+
+@pytest.mark.parametrize(("away_ms", "whole_s"), [(0, 60), (20_000, 80)])
+def test_time_on_its_way_is_given_to_checkpoints_once(
+    line: Line, away_ms: int, whole_s: int
+) -> None:
+    """A batch that waited for a minute, after the driver had tried for a while to send it."""
+    line.post(CheckpointRequested("r1"))
+    expires = line.state.pending[0].expires_at_ms
+    jobs.pass_time(line.driver, whole_s, "heard_at")
+    line.post(away_ms=away_ms, sent_at_ms=clock.now_ms() - 60_000)
+    gained = line.state.pending[0].expires_at_ms - expires
+    assert 1_000 * whole_s <= gained < 1_000 * whole_s + 5_000
+    line.send(line.batches[-1])  # The answer was lost.
+    assert line.state.pending[0].expires_at_ms - expires < 1_000 * whole_s + 5_000
+
+
+@pytest.mark.parametrize("ago_ms", [30_000, 0, -3_600_000])
+def test_a_batch_that_came_soon_gives_checkpoints_no_time(
+    line: Line, monkeypatch: pytest.MonkeyPatch, ago_ms: int
+) -> None:
+    monkeypatch.setattr(driver_protocol, "HELD_UP_MS", 600_000)
+    line.post(CheckpointRequested("r1"))
+    expires = line.state.pending[0].expires_at_ms
+    jobs.pass_time(line.driver, 60, "heard_at")
+    line.post(sent_at_ms=clock.now_ms() - ago_ms)
+    assert line.state.pending[0].expires_at_ms == expires
+    driver = line.driver
+    assert driver.sent_at <= driver.heard_at
+
+
+def test_the_answer_tells_the_time_to_drivers_that_know_it(line: Line) -> None:
+    sign_of_life = body(EventBatch(line.number, ()))
+    before = clock.now_ms()
+    answer = driver_protocol.receive(line.job_id, line.token, sign_of_life)
+    told = batches.decode_applied(answer)
+    assert told.at_ms is not None
+    assert before <= told.at_ms <= clock.now_ms()
+    old = driver_protocol.receive(line.job_id, line.token, sign_of_life, batches.TIMES_SINCE - 1)
+    assert json.loads(old) == {"up_to": told.up_to}
 
 
 def test_a_batch_is_a_sign_of_life_and_a_poll_is_none(line: Line) -> None:

@@ -1,10 +1,12 @@
 """Due coordinators are ticked, by the second and punctually; those of silent drivers are not."""
 
+import threading
 import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from pytest_django.fixtures import Settings
 
 from checkpoints import tasks, ticks
@@ -19,6 +21,7 @@ from controlplane.embedded.redis import Redis
 from jobs import services as job_services
 from tests.database.checkpoints.line import Line
 from tests.database.jobs import builders as jobs
+from tests.services import blocked_here
 from tests.waiting import wait_until
 from weir.protocol.lifecycle import JobStatus
 
@@ -32,6 +35,16 @@ def due(line: Line, seconds_ago: float = 1.0) -> None:
     row.state["next_periodic_ms"] = clock.to_ms(moment)
     row.due_at = moment
     row.save()
+
+
+def pass_deadline(line: Line, ago_ms: int) -> int:
+    """Let the pending checkpoint have expired so long ago; the moment."""
+    row = CoordinatorRow.objects.get(job=line.job_id)
+    deadline_ms = clock.now_ms() - ago_ms
+    row.state["pending"][0]["expires_at_ms"] = deadline_ms
+    row.expires_at = row.due_at = clock.from_ms(deadline_ms)
+    row.save()
+    return deadline_ms
 
 
 def test_a_due_job_is_ticked(db: None) -> None:
@@ -61,16 +74,57 @@ def test_nothing_expires_before_its_driver_was_heard_of_again(db: None) -> None:
     """The control plane was away for a moment, and the acknowledgements wait at the driver."""
     line = Line.running(timeout_ms=1_000)
     savepoints.request_checkpoint(None, line.job_id)
-    row = CoordinatorRow.objects.get(job=line.job_id)
-    row.expires_at = row.due_at = clock.now() - timedelta(milliseconds=100)
-    row.state["pending"][0]["expires_at_ms"] = clock.to_ms(row.expires_at)
-    row.save()
-    jobs.pass_time(line.driver, 0.5, "heard_at")
+    pass_deadline(line, 100)
+    jobs.pass_time(line.driver, 0.5, "heard_at", "sent_at")
     assert ticks.tick_due() == 0
     assert not ticks.tick_one(line.job_id)
     assert line.statuses()[1] == "pending"
     line.post()
     assert ticks.tick_due() == 1
+    assert line.checkpoint(1).reason == "checkpoint_expired"
+
+
+def test_nothing_expires_by_a_message_that_was_sent_before_the_deadline(db: None) -> None:
+    """It waited for the control plane, and the acknowledgements wait behind it."""
+    line = Line.running(timeout_ms=1_000)
+    savepoints.request_checkpoint(None, line.job_id)
+    deadline_ms = pass_deadline(line, 500)
+    line.post(sent_at_ms=deadline_ms - 1)
+    assert clock.to_ms(line.driver.heard_at) > deadline_ms
+    assert ticks.tick_due() == 0
+    assert not ticks.tick_one(line.job_id)
+    assert line.statuses()[1] == "pending"
+    line.post(sent_at_ms=deadline_ms)
+    assert ticks.tick_due() == 1
+    assert line.checkpoint(1).reason == "checkpoint_expired"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_tick_that_waited_for_the_lock_past_a_deadline_expires_nothing() -> None:
+    """It was due for something else, and a message was being applied meanwhile."""
+    line = Line.running(interval_ms=60_000)
+    due(line)
+    assert ticks.tick_one(line.job_id)
+    assert line.statuses()[1] == "pending"
+    due(line)
+    is_locked = threading.Event()
+
+    def apply() -> None:
+        with transaction.atomic():
+            job_services.locked(line.job_id)
+            is_locked.set()
+            wait_until(lambda: blocked_here() == 1, "the tick waits for the lock")
+            jobs.pass_time(line.driver, 60, "sent_at")
+            pass_deadline(line, 500)
+
+    def tick() -> bool:
+        is_locked.wait()
+        return ticks.tick_one(line.job_id)
+
+    assert jobs.at_once(apply, tick) == [None, False]
+    assert line.statuses()[1] == "pending"
+    line.post()
+    assert ticks.tick_one(line.job_id)
     assert line.checkpoint(1).reason == "checkpoint_expired"
 
 

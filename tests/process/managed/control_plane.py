@@ -94,6 +94,7 @@ class StandIn:
         self.version = batches.VERSION_MAX  # The highest that it speaks.
         self.versions: list[int] = []  # Of the batches that it took.
         self.sent_at_ms: int | None = None  # Its clock, as commands leave.
+        self.ahead_ms = 0  # Its clock is ahead of the driver's by so much.
         self.polls = 0
         self.repeats = False  # Answers polls with commands that were taken, too.
         self.problem = ""  # What went wrong here.
@@ -148,6 +149,11 @@ class StandIn:
     def address(self) -> GatewayAddress:
         return GatewayAddress(f"http://127.0.0.1:{self.port}", JOB, TOKEN)
 
+    @property
+    def now_ms(self) -> int:
+        """Its clock."""
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
     # What happens.
 
     def tell(self, event: CoordinatorEvent) -> None:
@@ -166,8 +172,8 @@ class StandIn:
         """Take in a batch: what is new of it."""
         with self.changed:
             self.batches.append(batch)
-            if batch.first_number > self.up_to + 1:
-                return BatchApplied(self.up_to)  # Some are missing: nothing of it counts.
+            if batch.first_number > self.up_to + 1:  # Some are missing: nothing of it counts.
+                return BatchApplied(self.up_to, self.now_ms)
             if batch.away_ms:
                 self.coordination.fold(TimeLost(batch.away_ms))
             for event in batch.events[self.up_to + 1 - batch.first_number :]:
@@ -178,7 +184,7 @@ class StandIn:
                 elif isinstance(event, CoordinatorEvent):
                     self.coordination.fold(event)
             self.changed.notify_all()
-            return BatchApplied(self.up_to)
+            return BatchApplied(self.up_to, self.now_ms)
 
     def commands_after(self, number: int, wait_s: float) -> CommandBatch:
         """Wait for commands."""
@@ -254,6 +260,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = gzip.decompress(data) if encoding == "gzip" else data
         batch = batches.decode_batch(body, version)
         self.control.versions.append(version)
+        if accident == "held up":
+            with self.control.changed:
+                self.control.changed.wait_for(lambda: self.control.is_stopping, 0.5)
         try:
             applied = self.control.apply(batch)
         except Exception as error:
@@ -267,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
         if accident == "slow":
             with self.control.changed:
                 self.control.changed.wait_for(lambda: self.control.is_stopping, 0.5)
-        self._answer(200, json.loads(batches.encode_applied(applied)))
+        self._answer(200, json.loads(batches.encode_applied(applied, version)))
 
     def do_GET(self) -> None:
         if self._is_refused("commands"):

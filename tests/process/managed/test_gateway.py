@@ -145,6 +145,28 @@ def test_a_batch_whose_answer_was_lost_comes_again_with_the_same_numbers(control
     assert first.first_number == 1
 
 
+def test_a_batch_bears_the_time_at_which_it_was_sent(control: StandIn) -> None:
+    """By the control plane's clock, which is another; one that waits there bears an early one."""
+    control.ahead_ms = 3_600_000
+    with driver(control, heartbeat_s=60) as gateway:
+        gateway.post(notice("first"))
+        control.wait_for(lambda: control.up_to == 1)
+        control.accidents.append("held up")
+        sent_ms = control.now_ms
+        gateway.post(notice("held up"))
+        control.wait_for(lambda: control.up_to == 2)
+        applied_ms = control.now_ms
+        gateway.post(notice("after it"))
+        control.wait_for(lambda: control.up_to == 3)
+    first, held_up, after_it, *_ = (batch.sent_at_ms for batch in control.batches if batch.events)
+    assert first is None
+    assert held_up is not None
+    assert after_it is not None
+    assert held_up <= applied_ms - 500
+    assert after_it >= held_up + 500
+    assert sent_ms - held_up < 10_000
+
+
 @pytest.mark.parametrize("accident", ["503", "nonsense"])
 def test_what_was_not_applied_is_sent_until_it_is(control: StandIn, accident: str) -> None:
     control.accidents.extend([accident] * 3)

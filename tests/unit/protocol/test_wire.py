@@ -141,7 +141,7 @@ def test_an_event_in_a_batch_is_encoded_as_it_is_alone() -> None:
     events = (acknowledged(), DriverLost(1, "x"), status_change())
     batch = to_wire(EventBatch(7, events, away_ms=3))
     assert batch["events"] == [encode(event) for event in events]
-    assert batch.keys() == {"first_number", "events", "away_ms", "load"}
+    assert batch.keys() == {"first_number", "events", "away_ms", "load", "sent_at_ms"}
 
 
 def test_the_form_on_the_wire() -> None:

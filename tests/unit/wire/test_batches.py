@@ -133,7 +133,7 @@ def test_commands_of_the_version_before_are_read_and_written_as_then(version: in
 
 
 def test_the_lower_of_both_highest_versions_is_written() -> None:
-    assert [batches.agreed(theirs) for theirs in (0, 1, 9, 10, 99)] == [None, 1, 9, 10, 10]
+    assert [batches.agreed(theirs) for theirs in (0, 1, 10, 11, 99)] == [None, 1, 10, 11, 11]
 
 
 def test_texts_of_the_version_before_are_cut_and_those_of_this_one_refused() -> None:
@@ -227,6 +227,16 @@ def test_a_control_plane_of_the_version_before_is_told_neither_loads_nor_writing
     assert b"load" not in before
     assert b"writing_ms" not in before
     assert batches.decode_batch(before, 6) == EventBatch(1, (replace(acknowledged, writing_ms=()),))
+
+
+def test_neither_side_of_the_version_before_is_told_times() -> None:
+    written = batches.encode_batch(4, [], away_ms=3, sent_at_ms=1_763_728_200_512)
+    assert batches.decode_batch(written) == EventBatch(4, (), 3, sent_at_ms=1_763_728_200_512)
+    before = batches.encode_batch(4, [], away_ms=3, version=10, sent_at_ms=1_763_728_200_512)
+    assert json.loads(before) == {"first_number": 4, "away_ms": 3, "events": []}
+    applied = BatchApplied(7, 1_763_728_200_512)
+    assert batches.decode_applied(batches.encode_applied(applied)) == applied
+    assert json.loads(batches.encode_applied(applied, 10)) == {"up_to": 7}
 
 
 def test_a_control_plane_of_the_version_before_is_not_told_of_local_copies() -> None:
