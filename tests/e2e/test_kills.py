@@ -178,7 +178,7 @@ def test_control_plane_away_for_longer_than_the_checkpoint_timeout(
 
     Before that its process stands still for as long, and takes what waited for it when it goes on.
     """
-    job = plane.submit(tmp_path, records=RECORDS, rate=RATE, timeout_ms=2_000)
+    job = plane.submit(tmp_path, records=RECORDS, rate=RATE, timeout_ms=4_000)
     job.await_completed(beyond=2)
     driver = job.python_driver.pid
     web = plane.stack.process("web")
@@ -187,7 +187,7 @@ def test_control_plane_away_for_longer_than_the_checkpoint_timeout(
         under_way = job.await_pending()
         leave()
         rows_before = len(rows_of(job.output))
-        time.sleep(5.0)
+        time.sleep(9.0)
         assert len(rows_of(job.output)) <= rows_before + _rows_of_two_checkpoints(RATE)
         come_back()
         job.await_completed(beyond=under_way)
