@@ -10,7 +10,6 @@ Source: Spark's standalone master, ``/json/``: ``workers`` with ``state`` and ``
 """
 
 import logging
-import re
 from http import HTTPStatus
 
 import msgspec
@@ -18,12 +17,12 @@ import urllib3
 from django.conf import settings
 
 from jobs.models import Job
+from weir.spark_master import MasterKind, SparkMaster
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT = urllib3.Timeout(connect=1.0, read=2.0)
 ANSWER_BYTES_MAX = 8 << 20  # A cluster of thousands of workers and applications.
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[(?P<workers>\d+),(?P<cores>\d+),\d+\]")
 
 
 class _Worker(msgspec.Struct):
@@ -49,11 +48,13 @@ def slots_max(job: Job) -> int | None:
 
 
 def _cores(master: str) -> int | None:
-    if match := _LOCAL_CLUSTER.fullmatch(master):
-        return int(match["workers"]) * int(match["cores"])
-    page = settings.WEIR_SPARK_MASTER_UI
-    if not page or master != settings.WEIR_SPARK_MASTER or not master.startswith("spark://"):
+    known = SparkMaster.parse(master)
+    if known.kind is MasterKind.LOCAL:
         return None
+    page = settings.WEIR_SPARK_MASTER_UI
+    is_standalone = known.kind is MasterKind.STANDALONE
+    if not is_standalone or not page or master != settings.WEIR_SPARK_MASTER:
+        return known.cores
     try:
         answer = urllib3.request(
             "GET",

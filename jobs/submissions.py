@@ -20,13 +20,11 @@ from jobs.models import (
 )
 from jobs.options import check_options
 from weir.errors import WeirError
+from weir.spark_master import MasterKind, SparkMaster
 from weir.storage.store import store_for
 
 NAME_LENGTH_MAX = 100
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_MASTER = re.compile(
-    r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://\S+|yarn|k8s://\S+"
-)
 _CONF_KEY = re.compile(r"spark\.[A-Za-z0-9_.\-]+")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # Settings that the launcher decides.
@@ -100,7 +98,7 @@ def check(submission: Submission) -> Checked:
             "options.claims", "Only a restored savepoint can be claimed; give restore as well."
         )
     master = submission.spark_master or settings.WEIR_SPARK_MASTER
-    if not _MASTER.fullmatch(master) or len(master) > 200:
+    if SparkMaster.parse(master).kind is MasterKind.OTHER or len(master) > 200:
         errors.add(
             "spark_master",
             "Give local[N], local-cluster[workers,cores,MB], spark://host:port, yarn or "
@@ -237,9 +235,8 @@ def _check_secrets(names: Sequence[str], master: str, errors: Problems) -> None:
 
 def runs_in_cluster(master: str) -> bool:
     """Whether drivers on this master run in the cluster, not on the launcher's machine."""
-    return settings.WEIR_SPARK_DEPLOY_MODE == "cluster" and (
-        master == "yarn" or master.startswith("k8s://")
-    )
+    has_cluster_mode = SparkMaster.parse(master).kind in (MasterKind.YARN, MasterKind.KUBERNETES)
+    return has_cluster_mode and settings.WEIR_SPARK_DEPLOY_MODE == "cluster"
 
 
 def _storage(storage: str, errors: Problems) -> str:

@@ -15,7 +15,7 @@ ROOMS: Final = (
 )
 MODULES: Final = (
     *("__init__", "__main__", "bounds", "config", "errors", "fault_points", "ids", "own_frames"),
-    *("child_process", "jvm_options", "untrusted_files"),
+    *("child_process", "jvm_options", "spark_master", "spark_settings", "untrusted_files"),
 )
 OWN_FRAME: Final = re.compile(
     rf"[/\\]weir[/\\](?:(?:{'|'.join(ROOMS)})[/\\]|(?:{'|'.join(MODULES)})\.py$)"

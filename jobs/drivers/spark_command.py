@@ -13,7 +13,7 @@ users of a machine can read command lines. (Spark itself puts ``spark.driver.ext
 the command line of the driver's JVM.) spark-submit reads one such file only, so the file begins
 with the ``spark-defaults.conf`` that it would have read.
 
-Library mode's defaults for Spark are in ``weir.spark.submit``; those here are the same.
+``weir.spark_settings`` has what library mode sets as well.
 """
 
 import os
@@ -31,23 +31,13 @@ from jobs.drivers.processes import MARK
 from jobs.models import Driver, Job
 from jobs.submissions import runs_in_cluster
 from weir.jvm_options import jvm_options
+from weir.spark_master import MasterKind, SparkMaster
+from weir.spark_settings import AUTHENTICATED, ENCRYPTED, LOOPBACK, SETTINGS
 
-TASK_FAILURES_MAX = 1_000  # Spark restarts a lost slot; the restart strategy decides on the job.
 # Threads, not cores: each slot needs a thread of its own, and the script may want more slots than
 # the machine has cores. Until its graph is known, this suffices for most; idle ones cost nothing.
 LOCAL_THREADS_MIN = 32
 SECRETS_DIRECTORY = "/var/run/weir"
-LOOPBACK = "127.0.0.1"
-# Slots get their keys over Spark's own connections; ``weir.spark.encryption`` has the reasons.
-AUTHENTICATED = {"spark.authenticate": "true"}
-ENCRYPTED = {
-    **AUTHENTICATED,
-    "spark.network.crypto.enabled": "true",
-    "spark.network.crypto.authEngineVersion": "2",
-    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
-    "spark.network.crypto.saslFallback": "false",
-}
-_LOCAL = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:,\d+)?\])?")
 # The variables of the launcher that user code gets. Secrets come in new names each year, so the
 # list is of what is needed; WEIR_DRIVER_ENVIRONMENT adds to it.
 ENVIRONMENT = frozenset(
@@ -176,30 +166,17 @@ def _spark_defaults(environment: Mapping[str, str]) -> str:
 
 def _master(job: Job) -> str:
     """The job's master; a local one retries tasks, and its ``*`` becomes enough for all slots."""
-    match = _LOCAL.fullmatch(job.spark_master)
-    if match is None:
-        return job.spark_master
-    threads = match["threads"] or "1"
-    if threads == "*":
-        wanted = (job.options.get("parallelism") or 0, job.slot_count or 0)
-        threads = str(max(os.cpu_count() or 1, LOCAL_THREADS_MIN, *wanted))
-    return f"local[{threads},{TASK_FAILURES_MAX}]"
+    wanted = (job.options.get("parallelism") or 0, job.slot_count or 0)
+    threads = max(os.cpu_count() or 1, LOCAL_THREADS_MIN, *wanted)
+    return SparkMaster.parse(job.spark_master).with_retries(threads)
 
 
 def _is_local(job: Job) -> bool:
-    return job.spark_master.startswith("local")
+    return SparkMaster.parse(job.spark_master).is_on_this_machine
 
 
 def _defaults(job: Job, directory: Path) -> dict[str, str]:
-    conf = {
-        "spark.task.maxFailures": str(TASK_FAILURES_MAX),
-        "spark.speculation": "false",
-        "spark.python.worker.reuse": "false",
-        "spark.ui.enabled": "false",
-        "spark.locality.wait": "0s",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.executor.processTreeMetrics.enabled": "false",
-    }
+    conf = dict(SETTINGS)
     if _is_local(job):
         log_configuration = _entry_script().with_name("log4j2.properties").as_uri()
         options = jvm_options()
@@ -214,7 +191,7 @@ def _defaults(job: Job, directory: Path) -> dict[str, str]:
             "spark.executor.extraJavaOptions": options,
             "spark.default.parallelism": str(os.cpu_count() or 1),  # Of cores, not of threads.
         }
-    if _LOCAL.fullmatch(job.spark_master):
+    if SparkMaster.parse(job.spark_master).kind is MasterKind.LOCAL:
         conf |= AUTHENTICATED
     if is_in_cluster(job):  # A standalone cluster's nodes have theirs in spark-defaults.conf.
         conf |= ENCRYPTED

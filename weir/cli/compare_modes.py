@@ -6,7 +6,6 @@ comparison alone.
 """
 
 import os
-import re
 import sys
 import time
 from argparse import Namespace
@@ -31,6 +30,7 @@ from weir.datastream.execution import CapturedJob, ExecutionOptions
 from weir.errors import ConfigError, UserError, WeirError
 from weir.graph.physical import ExecutionGraph
 from weir.protocol.lifecycle import JobStatus
+from weir.spark_master import MasterKind, SparkMaster
 from weir.tools.checkpoint_modes import MODES, Mode, modes_named
 from weir.tools.mode_figures import ModeFigures, Percentiles, RunFigures, RunMeter, Spread, combine
 from weir.tools.pipeline_scripts import as_python_would, explained, find_script
@@ -39,7 +39,6 @@ from weir.tools.restore_preview import capture_pipeline
 COMPARED, RUN_FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 INTERVAL_MS = 1_000  # Of a pipeline that takes no checkpoints by itself.
 CHECKPOINTS_MIN = 2  # Intervals that a run must have room for.
-_ON_THIS_MACHINE = re.compile(r"in-process|local(\[.*\])?|local-cluster\[.*\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +104,8 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 def _storage(given: str | None, master: str | None) -> str | None:
     if given is None:
-        if master is not None and _ON_THIS_MACHINE.fullmatch(master) is None:
+        known = SparkMaster.parse(master or "local")
+        if not known.is_on_this_machine and known.kind is not MasterKind.OTHER:
             raise ConfigError(
                 f"--master {master} has other machines: give --storage with a directory that all "
                 "of them reach, below which the runs keep checkpoints and output"

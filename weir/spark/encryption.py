@@ -11,43 +11,33 @@ it belongs into a file that only its owner can read, and never on a command line
 by which Spark tests itself, gets no settings.
 """
 
-import re
 from collections.abc import Iterator
 
 from pyspark import SparkContext
 
 from weir.channels.authority import Protection
+from weir.spark_master import MasterKind, SparkMaster
+from weir.spark_settings import AUTHENTICATED, ENCRYPTED
 
 SECRET = "spark.authenticate.secret"
 
-_LOCAL = re.compile(r"local(\[.*\])?")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
-_MAKES_SECRETS = re.compile(r"yarn|k8s://.*")
 
-AUTHENTICATED = {"spark.authenticate": "true"}
-ENCRYPTED = {
-    **AUTHENTICATED,
-    "spark.network.crypto.enabled": "true",
-    "spark.network.crypto.authEngineVersion": "2",
-    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
-    "spark.network.crypto.saslFallback": "false",
-}
-
-
-def encryption_settings(master: str, *, has_secret: bool) -> dict[str, str]:
+def encryption_settings(master: SparkMaster, *, has_secret: bool) -> dict[str, str]:
     """The settings for applications on this master, all but the secret itself.
 
     Args:
         has_secret: The application is given ``spark.authenticate.secret``. A standalone cluster
             without one refuses applications that authenticate, so it gets no settings.
     """
-    if _LOCAL.fullmatch(master):
-        return dict(AUTHENTICATED)
-    if _LOCAL_CLUSTER.fullmatch(master):
-        return {}
-    if has_secret or _MAKES_SECRETS.fullmatch(master):
-        return dict(ENCRYPTED)
-    return {}
+    match master.kind:
+        case MasterKind.LOCAL:
+            return dict(AUTHENTICATED)
+        case MasterKind.YARN | MasterKind.KUBERNETES:
+            return dict(ENCRYPTED)
+        case MasterKind.LOCAL_CLUSTER:
+            return {}
+        case _:
+            return dict(ENCRYPTED) if has_secret else {}
 
 
 def network_warnings(protection: Protection, spark: SparkContext) -> Iterator[str]:
@@ -62,7 +52,7 @@ def network_warnings(protection: Protection, spark: SparkContext) -> Iterator[st
         conf.get(name, "false") == "true"
         for name in ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
     )
-    is_local = _LOCAL.fullmatch(spark.master or "") is not None
+    is_local = SparkMaster.parse(spark.master or "").kind is MasterKind.LOCAL
     if protection is Protection.ENCRYPTED and not is_local and not encrypts:
         yield (
             "Spark's own connections are not encrypted, and slots get their keys over them; set "

@@ -42,7 +42,7 @@ from weir.protocol.lifecycle import JobStatus
 from weir.secrets import job_secrets
 from weir.spark import python_daemon
 from weir.spark.cluster import run_job
-from weir.spark.cores import check_cores, check_master, cores_max
+from weir.spark.cores import check_cores, checked_master, cores_max
 from weir.spark.encryption import (
     SECRET,
     encryption_settings,
@@ -52,6 +52,7 @@ from weir.spark.job_log import JobLog
 from weir.spark.notebook_view import NotebookView
 from weir.spark.program import dump_program
 from weir.spark.worker_python import check_worker_python
+from weir.spark_settings import LOOPBACK, SETTINGS
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
@@ -59,15 +60,8 @@ from weir.worker.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
-# Between executors Spark sends nothing for a job but the code of its tasks. A new executor takes it
-# from any that has it: also from one that hangs, which it would await for two minutes.
-PEER_TIMEOUT = "10s"
-TASK_FAILURES_MAX = 1_000  # A lost slot's task is retried; the restart strategy decides, not Spark.
 IN_PROCESS = "in-process"
-LOOPBACK = "127.0.0.1"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
-_LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*)(?:,\d+)?\])?")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[.*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,23 +202,12 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
         # spark-submit's JVM runs: a SparkConf knows its settings only once connected.
         SparkContext._ensure_initialized()
     conf = SparkConf()
-    master = _with_retries(master or conf.get("spark.master") or f"local[{slots}]")
-    check_master(master)
+    known = checked_master(master or conf.get("spark.master") or f"local[{slots}]")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    conf.setMaster(master).setAppName(name)
-    settings = {
-        "spark.task.maxFailures": str(TASK_FAILURES_MAX),
-        "spark.speculation": "false",
-        "spark.python.worker.reuse": "false",
-        "spark.ui.enabled": "false",
-        "spark.locality.wait": "0s",
-        "spark.shuffle.io.connectionTimeout": PEER_TIMEOUT,
-        "spark.shuffle.io.maxRetries": "0",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.executor.processTreeMetrics.enabled": "false",
-    }
-    if _LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master):
+    conf.setMaster(known.with_retries()).setAppName(name)
+    settings = dict(SETTINGS)
+    if known.is_on_this_machine:
         check_worker_python(os.environ["PYSPARK_PYTHON"])
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         settings |= python_daemon.settings_for(os.environ["PYSPARK_PYTHON"])
@@ -237,8 +220,8 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
             ),
             "spark.executor.extraJavaOptions": options,
         }
-    settings |= cores_max(master, slots, lambda key: conf.get(key))
-    settings |= encryption_settings(master, has_secret=conf.contains(SECRET))
+    settings |= cores_max(known, slots, lambda key: conf.get(key))
+    settings |= encryption_settings(known, has_secret=conf.contains(SECRET))
     for key, value in settings.items():
         conf.setIfMissing(key, value)
     return SparkContext(conf=conf), True
@@ -419,15 +402,6 @@ def _named(options: ExecutionOptions) -> RestoreRequest | None:
         claims=options.claims,
         origin_is_over=options.origin_is_over,
     )
-
-
-def _with_retries(master: str) -> str:
-    """The master with task retries: ``local[n]`` never retries a task unless told to."""
-    match = _LOCAL.fullmatch(master)
-    if match is None:
-        return master
-    cores = match["cores"] or "1"
-    return f"local[{cores},{TASK_FAILURES_MAX}]"
 
 
 def reachable_host(spark: SparkContext) -> str:

@@ -27,7 +27,7 @@ from controlplane.celery import app
 from controlplane.embedded.redis import bundled_server
 from controlplane.embedded.server import free_port
 from tests.waiting import wait_until
-from weir.spark.encryption import ENCRYPTED
+from weir.spark_settings import ENCRYPTED
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -3,41 +3,15 @@ import re
 import pytest
 
 from weir.errors import ConfigError, SlotError
-from weir.spark.cores import check_cores, check_master, cores_max, cores_of
+from weir.spark.cores import check_cores, checked_master, cores_max
 
 
-@pytest.mark.parametrize(
-    ("master", "cores"),
-    [
-        ("local", 1),
-        ("local[3]", 3),
-        ("local[3,1000]", 3),
-        ("local-cluster[2, 3, 1024]", 6),
-        ("spark://host:7077", None),
-        ("spark://a:7077,b:7077", None),
-        ("yarn", None),
-        ("k8s://https://host:443", None),
-    ],
-)
-def test_the_cores_of_a_master_are_read_off_its_name(master: str, cores: int | None) -> None:
-    assert cores_of(master) == cores
-    check_master(master)
-
-
-@pytest.mark.parametrize(
-    "master",
-    ["in-proces", "local2", "local[x]", "localhost:7077", "spark:7077", "yarn-client", "k8s"],
-)
+@pytest.mark.parametrize("master", ["in-proces", "local2", "yarn-client", "k8s"])
 def test_a_master_that_spark_does_not_know_is_refused_with_those_there_are(master: str) -> None:
     with pytest.raises(
         ConfigError, match=f"'{re.escape(master)}' is no master: give in-process, local"
     ):
-        check_master(master)
-
-
-def test_all_cores_of_the_machine_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 7)
-    assert cores_of("local[*]") == 7
+        checked_master(master)
 
 
 def test_a_job_with_more_slots_than_cores_is_refused_with_both_numbers() -> None:
@@ -49,7 +23,7 @@ def test_a_job_with_more_slots_than_cores_is_refused_with_both_numbers() -> None
     )
 
 
-@pytest.mark.parametrize("master", ["local[3]", "local[4]", "spark://host:7077"])
+@pytest.mark.parametrize("master", ["local[3]", "local[4]", "spark://host:7077", "plugin://own"])
 def test_a_job_that_fits_or_whose_cores_are_unknown_passes(master: str) -> None:
     check_cores(master, 3)
 
@@ -67,13 +41,14 @@ def test_a_job_that_fits_or_whose_cores_are_unknown_passes(master: str) -> None:
     ],
 )
 def test_job_takes_the_cores_of_its_slots(slots: int, conf: dict[str, str], cores: int) -> None:
-    assert cores_max("spark://a:7077,b:7077", slots, conf.get) == {"spark.cores.max": str(cores)}
+    master = checked_master("spark://a:7077,b:7077")
+    assert cores_max(master, slots, conf.get) == {"spark.cores.max": str(cores)}
 
 
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "yarn", "k8s://a"])
 def test_other_masters_get_no_limit(master: str) -> None:
-    assert cores_max(master, 3) == {}
+    assert cores_max(checked_master(master), 3) == {}
 
 
 def test_session_without_a_job_takes_all_cores() -> None:
-    assert cores_max("spark://a:7077", 0) == {}
+    assert cores_max(checked_master("spark://a:7077"), 0) == {}

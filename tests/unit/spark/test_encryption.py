@@ -9,12 +9,9 @@ from weir.channels.authority import EncryptedNetwork, PlainNetwork, Protection, 
 from weir.config import ChannelConfig, NetworkSecurity
 from weir.errors import ConfigError
 from weir.ids import JobId
-from weir.spark.encryption import (
-    AUTHENTICATED,
-    ENCRYPTED,
-    encryption_settings,
-    network_warnings,
-)
+from weir.spark.encryption import encryption_settings, network_warnings
+from weir.spark_master import SparkMaster
+from weir.spark_settings import AUTHENTICATED, ENCRYPTED
 
 JOB = JobId("job")
 
@@ -32,7 +29,7 @@ JOB = JobId("job")
     ],
 )
 def test_settings_by_master(master: str, has_secret: bool, settings: dict[str, str]) -> None:
-    assert encryption_settings(master, has_secret=has_secret) == settings
+    assert encryption_settings(SparkMaster.parse(master), has_secret=has_secret) == settings
 
 
 def spark_with(master: str, **settings: str) -> Any:
