@@ -26,6 +26,9 @@ PROGRAM_ERRORS = frozenset(
     }
 )
 
+# What a function fails with. Its ``sys.exit`` would end the process, in-process the program itself,
+# with records left and perhaps with exit code 0.
+RAISED = (Exception, SystemExit)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # Of an object: it is another after a restart.
 # Where the results of user functions are iterated.
 _ITERATING = tuple(str(Path(__file__).with_name(name)) for name in ("hand_over.py", "collector.py"))

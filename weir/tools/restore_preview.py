@@ -30,7 +30,7 @@ from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, JobId, OperatorId, StateHandle, SubtaskId
 from weir.operators.base import Operator as RunningOperator
 from weir.operators.base import OperatorContext
-from weir.operators.user_code import named
+from weir.operators.user_code import RAISED, named
 from weir.output.waiting import Fate, sentences, waiting_output
 from weir.protocol.deployment import RestoredHandle
 from weir.protocol.restore import OperatorSnapshot, RestoreTarget, plan_restore
@@ -526,7 +526,7 @@ class _Preview:
             self._problem(str(error))
             notes.append("the operator could not be opened")
             return NOT_OPENED
-        except Exception as error:  # Raised by the user's code.
+        except RAISED as error:
             text = f"operator {op.uid!r} raised {type(error).__name__} when it was opened: {error}"
             self._problem(text)
             notes.append("the operator could not be opened")
@@ -535,7 +535,7 @@ class _Preview:
             if opened is not None:
                 try:
                     opened.close()
-                except Exception as error:  # As above; the restore itself would not call close().
+                except RAISED as error:  # The restore itself would not call close().
                     notes.append(f"close() raised {named(error)}")
         return NOT_DECLARED
 

@@ -15,9 +15,6 @@ from weir.operators.base import Operator
 from weir.operators.user_code import named
 from weir.worker.partitioners import ByKey, Custom
 
-# What fails the attempt. A function's ``sys.exit`` would end the process, in-process the program
-# itself, with records left and perhaps with exit code 0.
-RAISED = (Exception, SystemExit)
 _LOCATED = re.compile(r"\([^()\n]+:\d+\)")  # It names a line of the pipeline.
 _HEADER = "Traceback (most recent call last):\n"
 

@@ -44,6 +44,7 @@ from weir.config import JobConfig
 from weir.fault_points import reach
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, SubtaskId
 from weir.operators.base import Operator, Poll, SourceOperator
+from weir.operators.user_code import RAISED
 from weir.protocol.alignment import (
     AbortRecording,
     Action,
@@ -74,7 +75,6 @@ from weir.protocol.lifecycle import SubtaskStatus
 from weir.protocol.messages import Declined, SnapshotMetrics, SubtaskChanged, SubtaskMetrics
 from weir.worker.alignment_clock import AlignmentClock
 from weir.worker.chain_output import ChainedOperator, ChainOutput
-from weir.worker.failure_text import RAISED
 from weir.worker.gates import InputChannel, InputGates, OutputGate
 from weir.worker.in_flight import InFlight
 from weir.worker.metrics_reports import HeldTime, SlotFigures

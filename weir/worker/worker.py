@@ -17,6 +17,7 @@ from weir.errors import ChannelError, CorruptStateError, SubtaskError, UserError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
+from weir.operators.user_code import RAISED
 from weir.protocol.deployment import Deploy, StopProcess
 from weir.protocol.elements import CheckpointBarrier, Element, EndOfInput
 from weir.protocol.inspection import InspectionKind, InspectSubtask
@@ -34,7 +35,7 @@ from weir.storage.local_copies import LocalCopies
 from weir.storage.store import CheckpointStore, store_for
 from weir.worker.assembly import build_subtasks
 from weir.worker.brief_slices import BriefSlices
-from weir.worker.failure_text import RAISED, failure_text
+from weir.worker.failure_text import failure_text
 from weir.worker.gates import OutputGate
 from weir.worker.inspection.taps import Aside, Taps
 from weir.worker.memory.holders import Holder, holders_of

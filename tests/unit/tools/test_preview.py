@@ -75,7 +75,7 @@ class Keyed:
     states: dict[str, tuple[str, TypeInformation]] = field(default_factory=dict)
     parallelism: int = 1
     max_parallelism: int | None = None
-    fails: bool = False  # When it is opened.
+    fails: BaseException | None = None  # Raised by open().
     late: bool = False  # Declares with its first record only.
 
 
@@ -114,8 +114,8 @@ class Holder(KeyedProcessFunction):
         self.runtime_context = runtime_context
         if not self.keyed.late:
             self.declare()
-        if self.keyed.fails:
-            raise OSError("no database")
+        if self.keyed.fails is not None:
+            raise self.keyed.fails
 
     def declare(self) -> None:
         self.held = {
@@ -355,13 +355,21 @@ def test_every_verdict_in_one_preview(tmp_path: Path) -> None:
     assert from_wire(CompatibilityPreview, json.loads(json.dumps(to_wire(preview)))) == preview
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("no database"), "'b' failed in open(): OSError: no database"),
+        (SystemExit(3), "operator 'b' raised SystemExit when it was opened: 3"),
+    ],
+)
+def test_all_problems_are_told_at_once(tmp_path: Path, error: BaseException, said: str) -> None:
     operators = {"a": Keyed({"x": ("value", LONG)}, max_parallelism=2), "b": Keyed()}
     checkpoint(Program({**operators, "c": Keyed({"x": ("value", LONG)})}), tmp_path)
     broken = Keyed({"x": ("list", LONG)}, parallelism=3)
-    preview = previewed(Program({"a": broken, "b": Keyed(fails=True)}), tmp_path)
+    opened = Keyed(fails=error)
+    preview = previewed(Program({"a": broken, "b": opened}), tmp_path)
     told = "\n".join(preview.problems)
-    for part in ("state of c", "max parallelism 2", "value of LONG", "OSError", "no database"):
+    for part in ("state of c", "max parallelism 2", "value of LONG", said):
         assert part in told
     assert operator(preview, "b").notes == ("the operator could not be opened",)
 
@@ -461,7 +469,9 @@ def some_change(rng: random.Random, old: Program) -> Program:
         wanted = rng.choice([keyed.parallelism, 1, 2, 5])
         parallelism = wanted if groups is None else min(wanted, groups)
         fails = rng.random() < 0.03
-        operators[uid] = Keyed(states, parallelism, groups, fails=fails)
+        operators[uid] = Keyed(
+            states, parallelism, groups, OSError("no database") if fails else None
+        )
     if rng.random() < 0.15 or not operators:
         operators["d"] = Keyed(some_states(rng))
     return Program(operators, rng.randint(1, 3), allow=rng.random() < 0.4)
