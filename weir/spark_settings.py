@@ -1,7 +1,7 @@
 """Spark's settings for each job of Weir, by whichever way its driver starts.
 
 They stand in the properties file that the control plane gives to ``spark-submit``, and in the
-context that library mode makes. A user's own settings come before them.
+context that library mode makes. What a job or the control plane sets itself takes their place.
 """
 
 from typing import Final
