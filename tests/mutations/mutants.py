@@ -563,7 +563,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/database/jobs/test_submissions.py tests/database/api/test_jobs.py",
         "jobs/submissions.py",
-        ("if SparkMaster.parse(master).kind is MasterKind.OTHER or len(master) > 200:", "if len(master) > 200:"),
+        (
+            "if SparkMaster.parse(master).kind is MasterKind.OTHER or len(master) > 200:",
+            "if len(master) > 200:",
+        ),
         ('if path.is_relative_to(real_root) and path.suffix == ".py"', 'if path.suffix == ".py"'),
     ),
     *_planted(
