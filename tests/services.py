@@ -106,24 +106,25 @@ def database_url() -> str:
 
 def others_at_work() -> int:
     """The number of other connections to this test's database that are not idle."""
-    with connections["default"].cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND state <> 'idle'"
-        )
-        (busy,) = cursor.fetchone()
-    return int(busy)
+    return _count(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND state <> 'idle'"
+    )
 
 
 def blocked_here() -> int:
     """The number of other connections that wait for locks of this one's transaction."""
+    return _count(
+        "SELECT count(DISTINCT pid) FROM pg_locks"
+        " WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    )
+
+
+def _count(query: str) -> int:
     with connections["default"].cursor() as cursor:
-        cursor.execute(
-            "SELECT count(DISTINCT pid) FROM pg_locks"
-            " WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
-        )
-        (blocked,) = cursor.fetchone()
-    return int(blocked)
+        cursor.execute(query)
+        (count,) = cursor.fetchone()
+    return int(count)
 
 
 @contextmanager

@@ -15,9 +15,8 @@ TASK_FAILURES_MAX: Final = 1_000  # A lost slot's task is retried; the restart s
 class MasterKind(Enum):
     """The kinds of masters, each with the form of its names: the first that fits counts."""
 
-    LOCAL = re.compile(
-        r"local(?:\[(0*[1-9]\d*|\*)(?:\s*,\s*\d+)?\])?"
-    )  # Threads, failures of a task.
+    # Threads, and the failures that a task may have.
+    LOCAL = re.compile(r"local(?:\[(0*[1-9]\d*|\*)(?:\s*,\s*\d+)?\])?")
     LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
     STANDALONE = re.compile(r"spark://\S+")
     YARN = re.compile(r"yarn")

@@ -51,16 +51,7 @@ _WRITER = Writer(Mirrors(are_read=False, cuts_prose=False))
 _EXACT = Mirrors(are_read=True, cuts_prose=False)
 READ: Mapping[int, Mirrors] = {
     1: Mirrors(are_read=True, cuts_prose=True),
-    2: _EXACT,
-    3: _EXACT,
-    4: _EXACT,
-    5: _EXACT,
-    6: _EXACT,
-    7: _EXACT,
-    8: _EXACT,
-    9: _EXACT,
-    10: _EXACT,
-    11: _EXACT,
+    **dict.fromkeys(range(2, VERSION_MAX + 1), _EXACT),
 }
 # Fields that a version brought, by the messages that have them; ``a.b`` is a field of the field a,
 # or of each of its entries.

@@ -44,6 +44,7 @@ from weir.wire import batches
 JOB = JobId("job one")
 TOKEN = "token-of-driver-1"
 TICK_S = 0.02
+WAIT_S = 0.6  # Of a batch that is held up, or of its answer.
 OWN = (DiscardHandles, DiscardPending, DiscardCheckpoint)  # Not for the driver.
 
 
@@ -261,8 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         batch = batches.decode_batch(body, version)
         self.control.versions.append(version)
         if accident == "held up":
-            with self.control.changed:
-                self.control.changed.wait_for(lambda: self.control.is_stopping, 0.5)
+            self._wait()
         try:
             applied = self.control.apply(batch)
         except Exception as error:
@@ -274,9 +274,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         if accident == "slow":
-            with self.control.changed:
-                self.control.changed.wait_for(lambda: self.control.is_stopping, 0.5)
+            self._wait()
         self._answer(200, json.loads(batches.encode_applied(applied, version)))
+
+    def _wait(self) -> None:
+        with self.control.changed:
+            self.control.changed.wait_for(lambda: self.control.is_stopping, WAIT_S)
 
     def do_GET(self) -> None:
         if self._is_refused("commands"):
