@@ -199,6 +199,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if c > checkpoint_id}", "if c != checkpoint_id}"),
     ),
     *_planted(
+        "tests/process/worker/test_process.py",
+        "weir/worker/process.py",
+        ("self._clock.at_least(element.triggered_at_ms)", "pass"),
+    ),
+    *_planted(
         "tests/unit/state/test_timers.py",
         "weir/state/timers.py",
         ("self._heap[0][0] > now_ms:", "self._heap[0][0] >= now_ms:"),

@@ -10,8 +10,10 @@ The price: after the wall clock was set, the stamps and the processing time of a
 differ by as much from other clocks, until the process is replaced. That does no harm because no
 instant is compared with one of another process:
 
-- worker processes take over the clock of their driver when they are deployed (``follow``), which
-  differs from it by the time of one message from then on;
+- worker processes take over the clock of their driver when they are deployed (``follow``). They are
+  behind by the time that this message was on its way, and step ahead to the stamp of a trigger or
+  barrier that comes from later than their present (``at_least``): so they are never behind what
+  they measure, and after a few checkpoints by the quickest message only (Cristian, 1989);
 - heartbeats carry no time: their receivers date them;
 - a trigger of the control plane comes with its age (``CommandBatch.sent_at_ms``).
 
@@ -56,6 +58,10 @@ class SystemClock:
     def follow(self, now_ms: int) -> None:
         """Continue from another process's ``now_ms``, which was read just now.
 
-        The only step that this clock makes; to be made before deadlines are counted by it.
+        The only step back that this clock may make; before deadlines are counted by it.
         """
         self._base_ns = now_ms * 1_000_000 - time.monotonic_ns()
+
+    def at_least(self, now_ms: int) -> None:
+        """Step ahead to a stamp of the clock that this one follows; never back."""
+        self._base_ns = max(self._base_ns, now_ms * 1_000_000 - time.monotonic_ns())

@@ -43,7 +43,7 @@ from weir.config import JobConfig
 from weir.errors import ChannelError
 from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, JobId, SubtaskId
+from weir.ids import AttemptNumber, ChannelId, JobId, SubtaskId
 from weir.protocol.deployment import (
     Deploy,
     StopProcess,
@@ -51,6 +51,7 @@ from weir.protocol.deployment import (
     WorkerReady,
     WorkerReport,
 )
+from weir.protocol.elements import CheckpointBarrier, Element
 from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
 from weir.protocol.messages import (
     CheckpointAborted,
@@ -291,6 +292,7 @@ class WorkerProcess:
         self._rounds = 0
         self._io = IoThread("weir-io", on_crash=_die_of)
         self._inbox = inbox = ThreadInbox(self._io.wake_loop)
+        self._clock = clock = SystemClock()
         self._io.add(StackDumps())
         security = open_credentials(run.credentials)
         connection = ControlConnection.connect(run.master, security)
@@ -303,13 +305,12 @@ class WorkerProcess:
             host=run.host,
             frame_bytes_max=config.channels.frame_bytes_max,
             pickles=config.allow_pickled_state,
-            on_element=lambda channel, element: inbox.put(ElementArrived(channel, element)),
+            on_element=self._on_element,
             on_credit=lambda channel, size: inbox.put(CreditGranted(channel, size)),
             on_broken=lambda peer, cause: inbox.put(ConnectionBroken(peer, cause)),
         )
         self._master = MasterLink(self._io, connection, self._on_command, _die_without_master)
         self._snapshots = SnapshotWorker(inbox)
-        self._clock = clock = SystemClock()
         self._held_bytes = HeldMemory()
         stacks = StackSamples(clock)
         threads = ThreadsWatch(threading.get_ident(), clock=clock)
@@ -445,7 +446,14 @@ class WorkerProcess:
             if item.command.sent_at_ms is not None:
                 self._clock.follow(item.command.sent_at_ms)
             self._transport.connect(item.command.slot_addresses)
+        elif isinstance(item.command, TriggerCheckpoint):
+            self._clock.at_least(item.command.barrier.triggered_at_ms)
         self._inbox.put(item)
+
+    def _on_element(self, channel: ChannelId, element: Element) -> None:
+        if type(element) is CheckpointBarrier:  # It may be here before the trigger is.
+            self._clock.at_least(element.triggered_at_ms)
+        self._inbox.put(ElementArrived(channel, element))
 
     def _send_heartbeat(self) -> None:
         run = self._run_command

@@ -17,11 +17,11 @@ from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.graph.logical import Edge, JobGraph, Operator, Partitioning
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, SubtaskId
+from weir.ids import AttemptNumber, ChannelId, CheckpointId, JobId, OperatorId, SubtaskId
 from weir.protocol.deployment import Deploy, StopProcess
-from weir.protocol.elements import Watermark
+from weir.protocol.elements import CheckpointBarrier, Watermark
 from weir.protocol.lifecycle import SubtaskStatus
-from weir.protocol.messages import SubtaskChanged
+from weir.protocol.messages import SubtaskChanged, TriggerCheckpoint
 from weir.secrets import job_secrets
 from weir.storage.local_copies import LocalCopies
 from weir.storage.store import checksum_of
@@ -100,6 +100,12 @@ class StandInWorker:
                 self.finished = self._behaviour != "deaf"
             case ElementArrived(channel, Watermark(timestamp_ms)):
                 self._tell({"channel": channel, "watermark": timestamp_ms})
+            case CommandArrived(TriggerCheckpoint(_, barrier)):
+                self._tell({"at_trigger": self._clock.now_ms()})
+                for channel in self._sent:
+                    self._transport.send(channel, barrier)
+            case ElementArrived(_, CheckpointBarrier()):
+                self._tell({"at_barrier": self._clock.now_ms()})
             case ConnectionBroken(peer, _):
                 self._tell({"broken": peer})
             case _:
@@ -131,9 +137,12 @@ class StandInWorker:
                 self._tell({"left": left})
             case "start_a_process":
                 self._tell({"child": subprocess.Popen(["sleep", "600"]).pid})
-        for channel in self._plan.channels:
-            if channel.sender.index == self._slot_index:
-                self._transport.send(channel.id, Watermark(100 + self._slot_index))
+        for channel in self._sent:
+            self._transport.send(channel, Watermark(100 + self._slot_index))
+
+    @property
+    def _sent(self) -> list[ChannelId]:
+        return [c.id for c in self._plan.channels if c.sender.index == self._slot_index]
 
     def run_once(self) -> float | None:
         return None

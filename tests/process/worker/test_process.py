@@ -21,15 +21,16 @@ from tests.process.worker.fake_master import (
 from tests.process.worker.standin import exchange_graph
 from tests.waiting import wait_until
 from weir.graph.physical import ExecutionGraph
-from weir.ids import AttemptNumber, OperatorId
+from weir.ids import AttemptNumber, CheckpointId, OperatorId
 from weir.protocol.deployment import (
     SlotHeartbeat,
     StopProcess,
     WorkerExited,
     WorkerHeartbeat,
 )
+from weir.protocol.elements import CheckpointBarrier
 from weir.protocol.inspection import Inspected, InspectionKind, InspectSubtask
-from weir.protocol.messages import SubtaskChanged
+from weir.protocol.messages import SubtaskChanged, TriggerCheckpoint
 from weir.worker.inbox import ThreadInbox
 from weir.worker.ports import Call, InboxItem
 from weir.worker.process import EXIT_FAILED, EXIT_MASTER_LOST, SnapshotWorker
@@ -78,6 +79,36 @@ def test_a_worker_goes_by_the_clock_of_its_driver(master: FakeMaster) -> None:
         assert 0 <= changed.details["now_ms"] - drivers_ms < 3_600_000
         resident = psutil.Process(ready.pid).memory_info().rss  # It knows its memory as well.
         assert 0.5 * resident < changed.details["memory"] < 2 * resident
+
+
+def test_a_worker_whose_deployment_was_late_is_not_behind_triggers_and_barriers(
+    master: FakeMaster,
+) -> None:
+    """Both deployments took an hour; only the first worker hears of the trigger."""
+    now_ms = time.time_ns() // 1_000_000
+    with supervisor(master, 0), supervisor(master, 1):
+        workers = []
+        for slot_index in range(2):
+            slot = master.accept_slot(program(exchange_graph(2)), slot_index)
+            workers.append(master.start_worker(slot, 1, slot_index))
+        addresses = [ready.address for _, ready in workers]
+        for worker, _ in workers:
+            master.deploy(worker, 1, *addresses, sent_at_ms=now_ms - 3_600_000)
+        for _ in range(4):  # The watermarks: both are deployed.
+            master.expect(SubtaskChanged)
+
+        def times(number: int, triggered_at_ms: int) -> dict[tuple[int, str], int]:
+            """The workers' clocks at the trigger and at the barrier in either slot."""
+            barrier = CheckpointBarrier(CheckpointId(number), triggered_at_ms)
+            master.send(workers[0][0], TriggerCheckpoint(AttemptNumber(1), barrier, sources=()))
+            told = [master.expect(SubtaskChanged)[1] for _ in range(3)]
+            return {(one.chain.index, at): ms for one in told for at, ms in one.details.items()}
+
+        ahead = times(1, now_ms)
+        assert set(ahead) == {(0, "at_trigger"), (0, "at_barrier"), (1, "at_barrier")}
+        assert all(0 <= at_ms - now_ms < 1_800_000 for at_ms in ahead.values())
+        behind = times(2, now_ms - 3_600_000)  # A stamp of before steps nothing back.
+        assert all(0 <= at_ms - now_ms < 1_800_000 for at_ms in behind.values())
 
 
 def test_a_killed_peer_is_a_broken_connection(master: FakeMaster) -> None:
