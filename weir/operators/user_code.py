@@ -44,7 +44,9 @@ def short_repr(record: object) -> str:
 
 
 def named(error: BaseException) -> str:
-    """The class of an error and its message, where it has one."""
+    """The class of an error and its message, where it has one; a sentence for ``sys.exit``."""
+    if isinstance(error, SystemExit):
+        return f"sys.exit({error.code!r}) ends no job; raise an error that says why"
     message = str(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 

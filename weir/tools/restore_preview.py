@@ -527,8 +527,7 @@ class _Preview:
             notes.append("the operator could not be opened")
             return NOT_OPENED
         except RAISED as error:
-            text = f"operator {op.uid!r} raised {type(error).__name__} when it was opened: {error}"
-            self._problem(text)
+            self._problem(f"operator {op.uid!r} failed in open(): {named(error)}")
             notes.append("the operator could not be opened")
             return NOT_OPENED
         finally:

@@ -40,10 +40,7 @@ def failure_text(error: BaseException) -> str:
 
 def _headline(error: BaseException) -> str:
     label = _label(error.__traceback__)
-    if isinstance(error, SystemExit):
-        said = f"sys.exit({error.code!r}) ends no job; raise an error that says why"
-    else:
-        said = str(error) if isinstance(error, WeirError) else named(error)
+    said = str(error) if isinstance(error, WeirError) else named(error)
     if label is None or _LOCATED.search(said):
         return said
     return f"{label}: {said}" if isinstance(error, WeirError) else f"{label} failed: {said}"
