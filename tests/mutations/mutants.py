@@ -204,6 +204,16 @@ MUTANTS: tuple[Mutant, ...] = (
         ("self._clock.at_least(element.triggered_at_ms)", "pass"),
     ),
     *_planted(
+        "tests/unit/worker/test_stalls.py",
+        "weir/worker/stalls.py",
+        ("(self._stood_ns if since_ns == self._met_since_ns else 0)", "self._stood_ns"),
+    ),
+    *_planted(
+        "tests/unit/worker/test_stalls.py",
+        "weir/worker/standstill.py",
+        ("sleeps - last_sleeps >= ASKED_SHARE * asks", "sleeps > last_sleeps"),
+    ),
+    *_planted(
         "tests/unit/state/test_timers.py",
         "weir/state/timers.py",
         ("self._heap[0][0] > now_ms:", "self._heap[0][0] >= now_ms:"),

@@ -352,21 +352,23 @@ class WorkerProcess:
         """Look at the loop now and then as long as the process lives, on a thread of its own."""
         name_thread("weir-watch")
         waited_ns = CpuWait().waited_ns  # Of this thread.
+        standstills = Standstills(self._clock, waited_ns=waited_ns)
+        standstill = StandstillWatch(
+            self._worker,
+            loop_thread,
+            self._run_command.attempt,
+            chain,
+            standstills=standstills,
+            clock=self._clock,
+            reporter=self._master,
+        )
         stalls = StallWatch(
             self._worker,
             loop_thread,
             self._run_command.attempt,
             clock=self._clock,
             reporter=self._master,
-        )
-        standstill = StandstillWatch(
-            self._worker,
-            loop_thread,
-            self._run_command.attempt,
-            chain,
-            standstills=Standstills(self._clock, waited_ns=waited_ns),
-            clock=self._clock,
-            reporter=self._master,
+            still_ns=lambda: standstills.still_ns,
         )
         memory = MemoryWatch(
             self._worker,

@@ -6,7 +6,8 @@ work, between two calls) the record is empty, so idleness is no stall.
 
 A sample shows where the loop is, not that it hangs: a call that does a lot of work looks the same,
 and its stack tells which work to make smaller. Which of the two it is the thread's processor time
-tells, and the stack's last line says so of a call that waits.
+tells, and the stack's last line says so of a call that waits. Time in which the whole process was
+frozen or starved (``standstill``) is none of the call's.
 """
 
 import sys
@@ -56,11 +57,13 @@ class StallWatch:
         *,
         clock: Clock,
         reporter: Reporter,
+        still_ns: Callable[[], int],
         cpu_ns: Callable[[int], int | None] = cpu_ns,
     ) -> None:
         self._loop = loop
         self._loop_thread = loop_thread  # The thread's ident.
         self._attempt = attempt
+        self._still_ns = still_ns  # Of the time since the look before: the process hardly ran.
         self._clock = clock
         self._reporter = reporter
         self._cpu_ns = cpu_ns  # Of a thread.
@@ -70,6 +73,7 @@ class StallWatch:
         self._met_since_ns = 0  # The beginning of the call in which the loop was met last,
         self._met_ns = 0  # when it was first met in it,
         self._met_used_ns = 0  # and the processor time of its thread by then.
+        self._stood_ns = 0  # For how long of this call the process hardly ran.
 
     def look(self) -> None:
         """Report a call that has lasted too long, and again while it lasts."""
@@ -80,8 +84,12 @@ class StallWatch:
         )
         if chain is None:
             return
+        still_ns = min(self._still_ns(), now - since_ns)
+        self._stood_ns = still_ns + (self._stood_ns if since_ns == self._met_since_ns else 0)
+        self._met_ns += still_ns
         waits = self._waits(since_ns, now)
-        if now - since_ns < STALLED_NS:
+        lasted_ns = now - since_ns - self._stood_ns
+        if lasted_ns < STALLED_NS:
             return
         if since_ns == self._reported_since_ns and now < self._again_ns:
             return
@@ -95,13 +103,12 @@ class StallWatch:
             stack = f"the stack cannot be shown: {error!r}\n"
         if self._loop.calling is None or self._loop.calling_since_ns != since_ns:
             return  # The call ended meanwhile: the frames may be of another call, or of a sleep.
-        stalled_ms = (now - since_ns) / 1e6
         if since_ns != self._reported_since_ns:
             self._reported_since_ns = since_ns
-            self._reported_since_ms = self._clock.now_ms() - round(stalled_ms)
+            self._reported_since_ms = self._clock.now_ms() - round((now - since_ns) / 1e6)
         self._again_ns = now + AGAIN_NS
         self._reporter.report(
-            SubtaskStalled(self._attempt, chain, self._reported_since_ms, stalled_ms, stack)
+            SubtaskStalled(self._attempt, chain, self._reported_since_ms, lasted_ns / 1e6, stack)
         )
 
     def _waits(self, since_ns: int, now_ns: int) -> bool:

@@ -1,16 +1,19 @@
 """Standstills: times in which no thread of a process ran Python code, of a worker or a driver.
 
 A thread that wakes every few hundredths of a second finds that a second or more has passed. Then
-either the process was *frozen* (stopped, swapped out, or its host was suspended), so that it used
-no processor; or one thread stayed in a call into C and kept the interpreter lock, and used one. The
-stall watch can report neither, since it stood still itself. The report comes afterwards, which is
-in time for the checkpoint that waited.
+either the process was *frozen* (stopped, swapped out, or its host was suspended); or one thread
+stayed in a call into C and *kept the interpreter lock*, at work or waiting itself. The looking
+thread tells them apart by its own sleeps: one that waits for the interpreter lock wakes once per
+switch interval to ask for it, and a frozen one never. The stall watch can report neither, since it
+stood still itself. The report comes afterwards, which is in time for the checkpoint that waited.
 
 A thread that waited for a processor meanwhile tells of a starved host, not of a standstill.
+
+Source: CPython, ``take_gil`` in ``ceval_gil.h``; getrusage(2), ``ru_nvcsw``.
 """
 
+import resource
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,7 +25,14 @@ from weir.worker.ports import Reporter
 from weir.worker.stacks import frames_of
 from weir.worker.stalls import STALLED_NS, Calls
 
-SHARE = 0.5  # Of the time: of a processor used, or waited for.
+WAITED_SHARE = 0.5  # Of the time, for a processor.
+ASKED_SHARE = 0.1  # Of the switch intervals.
+STILL_NS = STALLED_NS // 2  # Looks at a loop are less than this apart, also while it sleeps.
+
+
+def sleeps() -> int:
+    """The number of times that the calling thread went to sleep."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,7 @@ class Standstill:
     """A time in which the looking thread did not run, although it had a processor."""
 
     ns: int
-    at_work: bool  # Another thread of the process used a processor meanwhile.
+    kept_the_lock: bool  # Another thread of the process did; else the process was frozen.
 
 
 class Standstills:
@@ -41,22 +51,28 @@ class Standstills:
         clock: Clock,
         *,
         waited_ns: Callable[[], int],
-        used_ns: Callable[[], int] = time.process_time_ns,
+        sleeps: Callable[[], int] = sleeps,
     ) -> None:
         self._clock = clock
         self._waited_ns = waited_ns  # For a processor, of the looking thread.
-        self._used_ns = used_ns  # Of processors, by all threads of the process.
-        self._last = clock.monotonic_ns(), waited_ns(), used_ns()
+        self._sleeps = sleeps  # Of the looking thread.
+        self._last = clock.monotonic_ns(), waited_ns(), sleeps()
+        # The time since the look before in which hardly any thread of the process ran: it was
+        # frozen or starved. 0: they ran, or it was short.
+        self.still_ns = 0
 
     def look(self) -> Standstill | None:
         """The standstill since the last look; None: there was none."""
-        last_ns, last_waited_ns, last_used_ns = self._last
-        now_ns, waited_ns, used_ns = self._clock.monotonic_ns(), self._waited_ns(), self._used_ns()
-        self._last = now_ns, waited_ns, used_ns
+        last_ns, last_waited_ns, last_sleeps = self._last
+        now_ns, waited_ns, sleeps = self._clock.monotonic_ns(), self._waited_ns(), self._sleeps()
+        self._last = now_ns, waited_ns, sleeps
         stood_ns = now_ns - last_ns
-        if stood_ns < STALLED_NS or waited_ns - last_waited_ns >= SHARE * stood_ns:
+        asks = stood_ns / 1e9 / sys.getswitchinterval()
+        kept_the_lock = sleeps - last_sleeps >= ASKED_SHARE * asks
+        self.still_ns = stood_ns if stood_ns >= STILL_NS and not kept_the_lock else 0
+        if stood_ns < STALLED_NS or waited_ns - last_waited_ns >= WAITED_SHARE * stood_ns:
             return None
-        return Standstill(stood_ns, used_ns - last_used_ns >= SHARE * stood_ns)
+        return Standstill(stood_ns, kept_the_lock)
 
 
 class StandstillWatch:
@@ -86,7 +102,7 @@ class StandstillWatch:
         stood = self._standstills.look()
         if stood is None:
             return
-        if not stood.at_work:
+        if not stood.kept_the_lock:
             self._report(self._loop.calling or self._chain, stood.ns, f"  {IT_WAS_FROZEN}\n")
             return
         chain, since_ns = self._loop.calling, self._loop.calling_since_ns

@@ -1,5 +1,6 @@
 """A loop that stays in one call: what the thread beside it notices, and what real workers say."""
 
+import ctypes
 import os
 import sys
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import psutil
 import pytest
 
 from tests.builders import barrier, subtask
@@ -18,13 +20,14 @@ from tests.unit.worker.subtask_harness import ATTEMPT, Reports
 from tests.waiting import wait_until
 from weir.channels.control_connection import ControlConnection
 from weir.common import WatermarkStrategy
+from weir.common.clock import SystemClock
 from weir.common.tracebacks import STACK_FRAMES_MAX, users_stack
 from weir.datastream import StreamExecutionEnvironment
 from weir.datastream.execution import capturing
 from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, OperatorId, SubtaskId
 from weir.operators.sources import DataGeneratorSource
-from weir.protocol.deployment import StopProcess, WorkerExited
+from weir.protocol.deployment import StopProcess, WorkerExited, WorkerReady
 from weir.protocol.messages import (
     IT_KEPT_THE_LOCK,
     IT_WAITS,
@@ -38,7 +41,7 @@ from weir.worker.inbox import ThreadInbox
 from weir.worker.process import SnapshotWorker
 from weir.worker.stacks import frames_of, write_stderr
 from weir.worker.stalls import StallWatch, cpu_ns
-from weir.worker.standstill import Standstills, StandstillWatch
+from weir.worker.standstill import Standstill, Standstills, StandstillWatch
 from weir.worker.template import WORKER
 
 STALL_S = 4.0
@@ -52,6 +55,7 @@ class Loop:
         self.calling_since_ns = 0
         self.clock = ManualClock()
         self.reports = Reports()
+        self.still_ms = 0  # Of the time since the look before: the process hardly ran.
         self._let_go = threading.Event()
         self._stands = threading.Event()
         self._thread = threading.Thread(target=self._stand_still)
@@ -67,8 +71,9 @@ class Loop:
         assert self._thread.ident is not None
         try:
             yield StallWatch(
-                self, self._thread.ident, ATTEMPT, clock=self.clock, reporter=self.reports
-            )
+                self, self._thread.ident, ATTEMPT, clock=self.clock, reporter=self.reports,
+                still_ns=lambda: self.still_ms * 1_000_000,
+            )  # fmt: skip
         finally:
             self._let_go.set()
             self._thread.join()
@@ -134,23 +139,24 @@ def test_the_processor_time_of_a_thread_is_its_own() -> None:
 
 
 class Passed:
-    """The time between two looks, the processor time used in it, and the wait for a processor."""
+    """The time between two looks, the wait for a processor in it, and who had the lock."""
 
     def __init__(self, loop: Loop) -> None:
-        self.waited_ns = self.used_ns = 0
+        self.waited_ns = self.sleeps = 0
         assert loop._thread.ident is not None
         self._loop = loop
+        self.standstills = Standstills(
+            loop.clock, waited_ns=lambda: self.waited_ns, sleeps=lambda: self.sleeps
+        )
         self.watch = StandstillWatch(
             loop, loop._thread.ident, ATTEMPT, subtask("source-0"),
-            standstills=Standstills(
-                loop.clock, waited_ns=lambda: self.waited_ns, used_ns=lambda: self.used_ns
-            ),
-            clock=loop.clock, reporter=loop.reports,
+            standstills=self.standstills, clock=loop.clock, reporter=loop.reports,
         )  # fmt: skip
 
-    def look(self, ms: int, *, used_ms: int = 0, waited_ms: int = 0) -> None:
+    def look(self, ms: int, *, lock_ms: int = 0, waited_ms: int = 0) -> None:
+        """``lock_ms``: for so long the looking thread asked for the interpreter lock."""
         self._loop.clock.ms += ms
-        self.used_ns += used_ms * 1_000_000
+        self.sleeps += 1 + int(lock_ms / 1_000 / sys.getswitchinterval())
         self.waited_ns += waited_ms * 1_000_000
         self.watch.look()
 
@@ -164,7 +170,7 @@ def test_a_process_that_stood_still_is_reported_when_it_goes_on(name: str | None
             loop.call(name)
         for _ in range(20):
             passed.look(70)
-        passed.look(4_000, used_ms=1)
+        passed.look(4_000, lock_ms=300)
         passed.look(70)
     (report,) = loop.reports
     assert (str(report.chain), report.stalled_ms) == (name or "source-0", 4_000)
@@ -178,10 +184,10 @@ def test_a_call_that_kept_the_interpreter_lock_is_reported_with_its_stack() -> N
         passed = Passed(loop)
         passed.look(70)
         loop.call("map-0")
-        passed.look(4_000, used_ms=3_900)
+        passed.look(4_000, lock_ms=500)
         loop.clock.ms += 3_900
         loop.call("sink-0")  # At the end of that time: another call kept the lock.
-        passed.look(100, used_ms=3_900)
+        passed.look(100, lock_ms=3_900)
     (report,) = loop.reports
     assert (str(report.chain), report.stalled_ms) == ("map-0", 4_000)
     assert "in _stand_still" in report.stack
@@ -189,17 +195,93 @@ def test_a_call_that_kept_the_interpreter_lock_is_reported_with_its_stack() -> N
 
 
 @pytest.mark.parametrize(
-    ("ms", "used_ms", "waited_ms"), [(900, 0, 0), (4_000, 0, 2_000), (4_000, 1_000, 2_500)]
+    ("ms", "lock_ms", "waited_ms"), [(900, 0, 0), (4_000, 0, 2_000), (4_000, 1_000, 2_500)]
 )
 def test_a_short_pause_or_a_starved_process_is_no_standstill(
-    ms: int, used_ms: int, waited_ms: int
+    ms: int, lock_ms: int, waited_ms: int
 ) -> None:
     loop = Loop()
     with loop.watched():
         passed = Passed(loop)
         loop.call("map-0")
-        passed.look(ms, used_ms=used_ms, waited_ms=waited_ms)
+        passed.look(ms, lock_ms=lock_ms, waited_ms=waited_ms)
     assert loop.reports == []
+
+
+@pytest.mark.parametrize(
+    ("ms", "lock_ms", "waited_ms", "still_ms"),
+    [
+        (300, 0, 0, 0),  # As long as a look at a sleeping loop is away.
+        (600, 0, 0, 600),  # Too short for a report, and much of what would be a stall.
+        (600, 0, 600, 600),  # A starved process does not run either.
+        (600, 300, 0, 0),
+        (4_000, 0, 0, 4_000),
+    ],
+)
+def test_the_time_in_which_a_process_hardly_ran_is_known(
+    ms: int, lock_ms: int, waited_ms: int, still_ms: int
+) -> None:
+    loop = Loop()
+    with loop.watched():
+        passed = Passed(loop)
+        passed.look(ms, lock_ms=lock_ms, waited_ms=waited_ms)
+        assert passed.standstills.still_ns == still_ms * 1_000_000
+        passed.look(70)
+        assert passed.standstills.still_ns == 0
+
+
+def test_the_time_in_which_the_process_hardly_ran_is_none_of_a_calls() -> None:
+    loop = Loop()
+    with loop.watched() as watch:
+        watch._cpu_ns = lambda thread: loop.clock.monotonic_ns() // 25
+        loop.call("map-0")
+        for ms, still_ms in ((250, 0), (700, 650), (600, 600), (250, 0), (250, 0), (250, 0)):
+            loop.clock.ms += ms
+            loop.still_ms = still_ms
+            watch.look()
+    (report,) = loop.reports
+    assert report.stalled_ms == 250 + 50 + 3 * 250
+    assert report.since_ms == loop.clock.now_ms() - 2_300
+    assert IT_WAITS not in report.stack
+
+
+def test_a_freeze_before_a_call_was_met_counts_from_its_beginning() -> None:
+    loop = Loop()
+    with loop.watched() as watch:
+        for name in ("map-0", "sink-0"):  # A freeze of the call before is none of the next one's.
+            loop.call(name)
+            loop.still_ms = 3_000
+            loop.clock.ms += 900
+            watch.look()
+            loop.still_ms = 0
+            loop.clock.ms += 999
+            watch.look()
+            assert loop.stalls == []
+        loop.clock.ms += 1
+        watch.look()
+    assert loop.stalls == [("sink-0", 1_000)]
+
+
+def test_a_thread_that_waits_for_the_interpreter_lock_is_told_from_a_frozen_one() -> None:
+    """In a call into C that waits and keeps the lock: no processor is used then either."""
+    kept: list[Standstill | None] = []
+    ready, done = threading.Event(), threading.Event()
+
+    def look() -> None:
+        standstills = Standstills(SystemClock(), waited_ns=lambda: 0)
+        ready.set()
+        while not done.wait(0.05):
+            kept.append(standstills.look())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    ready.wait()
+    ctypes.PyDLL(None).usleep(1_500_000)
+    wait_until(lambda: any(kept), "a look came back after the call")
+    done.set()
+    thread.join()
+    (stood,) = filter(None, kept)
+    assert stood.kept_the_lock
 
 
 def test_a_loop_that_comes_round_or_calls_nothing_is_not_reported() -> None:
@@ -369,7 +451,9 @@ def pipeline(parallelism: int) -> JobGraph:
 
 
 @contextmanager
-def running(parallelism: int) -> Iterator[tuple[FakeMaster, list[ControlConnection]]]:
+def running(
+    parallelism: int,
+) -> Iterator[tuple[FakeMaster, list[tuple[ControlConnection, WorkerReady]]]]:
     """The pipeline in worker processes; in the end they are told to stop, and do."""
     graph = pipeline(parallelism)
     slots = range(parallelism)
@@ -382,7 +466,7 @@ def running(parallelism: int) -> Iterator[tuple[FakeMaster, list[ControlConnecti
         groups = tuple((operator.uid, 128) for operator in graph.operators)
         for worker, _ in workers:
             master.deploy(worker, 1, *addresses, max_parallelism=groups)
-        yield master, [worker for worker, _ in workers]
+        yield master, workers
         for worker, _ in workers:
             master.send(worker, StopProcess(AttemptNumber(1)))
         for _ in workers:
@@ -439,6 +523,31 @@ def test_a_map_that_sleeps_is_named_with_its_function_and_shows_as_busy_when_it_
     assert _idle_never_shrinks(heard)
 
 
+def test_the_time_in_which_its_process_was_stopped_is_none_of_a_calls() -> None:
+    frozen_s = 1.3
+
+    def stalls(heard: list[object], *, of_process: bool) -> list[float]:
+        stalls = [m for m in heard if isinstance(m, SubtaskStalled)]
+        return [m.stalled_ms for m in stalls if (IT_WAS_FROZEN in m.stack) is of_process]
+
+    with running(2) as (master, workers):
+        heard_until(master, lambda heard: bool(stalls(heard, of_process=False)), "the map stalls")
+        process = psutil.Process(workers[1][1].pid)
+        process.suspend()
+        time.sleep(frozen_s)
+        process.resume()
+        heard = heard_until(
+            master,
+            lambda heard: (
+                bool(stalls(heard, of_process=True) and stalls(heard, of_process=False))
+                and _busy_ms(heard) > 1_000 * STALL_S
+            ),
+            "both are reported, and the map has ended",
+        )
+    assert max(stalls(heard, of_process=True)) >= 1_000 * frozen_s
+    assert max(stalls(heard, of_process=False)) <= 1_000 * (STALL_S - frozen_s + 0.4)
+
+
 def test_a_barrier_held_back_is_reported_with_the_sender_it_is_awaited_from() -> None:
     """The trigger finds the second source in a call, so that its barrier is late at both sums."""
     with running(2) as (master, workers):
@@ -448,7 +557,7 @@ def test_a_barrier_held_back_is_reported_with_the_sender_it_is_awaited_from() ->
         sources = (SubtaskId(OperatorId("numbers"), 0), SubtaskId(OperatorId("numbers"), 1))
         now_ms = time.time_ns() // 1_000_000
         command = TriggerCheckpoint(ATTEMPT, barrier(1, triggered_at_ms=now_ms), sources)
-        for worker in workers:
+        for worker, _ in workers:
             master.send(worker, command)
         heard += heard_until(
             master,
