@@ -527,7 +527,7 @@ class _Preview:
             notes.append("the operator could not be opened")
             return NOT_OPENED
         except RAISED as error:
-            self._problem(f"operator {op.uid!r} failed in open(): {named(error)}")
+            self._problem(f"operator {op.uid!r} could not be opened: {named(error)}")
             notes.append("the operator could not be opened")
             return NOT_OPENED
         finally:

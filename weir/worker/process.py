@@ -385,7 +385,7 @@ class WorkerProcess:
         while True:
             interval_s = WATCH_ASLEEP_S if self._io.is_loop_asleep else WATCH_INTERVAL_S
             threads.sleep(random.uniform(0.5, 1.5) * interval_s, waited_ns)
-            standstill.look()
+            standstill.look()  # First: the stall watch goes by what it saw.
             stalls.look()
             memory.look()
             stacks.look(self._worker, loop_thread)

@@ -191,6 +191,19 @@ class FakeMaster:
         )
         self.send(worker, deploy)
 
+    def deploy_workers(
+        self, loaded: bytes, *slot_indices: int, **deployment: Any
+    ) -> list[tuple[ControlConnection, WorkerReady]]:
+        """Start a plan's workers in these slots, and deploy them; ``deployment`` as ``deploy``."""
+        workers = [
+            self.start_worker(self.accept_slot(loaded, slot_index), 1, plan_slot)
+            for plan_slot, slot_index in enumerate(slot_indices)
+        ]
+        addresses = [ready.address for _, ready in workers]
+        for worker, _ in workers:
+            self.deploy(worker, 1, *addresses, **deployment)
+        return workers
+
     def expect_details(self, **details: Any) -> SubtaskChanged:
         return self.expect(SubtaskChanged, details=details)[1]
 

@@ -46,13 +46,7 @@ def test_workers_of_two_slots_exchange_elements(master: FakeMaster) -> None:
     """The second slot's supervisor is a spare, number 5, that plays slot 1 of the plan."""
     graph = exchange_graph(2)
     with supervisor(master, 0), supervisor(master, 5):
-        workers = []
-        for plan_slot, slot_index in enumerate((0, 5)):
-            slot = master.accept_slot(program(graph), slot_index)
-            workers.append(master.start_worker(slot, 1, plan_slot))
-        addresses = [ready.address for _, ready in workers]
-        for worker, _ in workers:
-            master.deploy(worker, 1, *addresses)
+        workers = master.deploy_workers(program(graph), 0, 5)
         told: dict[int, int] = {}
         while len(told) < 4:
             _, changed = master.expect(SubtaskChanged)
@@ -87,13 +81,8 @@ def test_a_worker_whose_deployment_was_late_is_not_behind_triggers_and_barriers(
     """Both deployments took an hour; only the first worker hears of the trigger."""
     now_ms = time.time_ns() // 1_000_000
     with supervisor(master, 0), supervisor(master, 1):
-        workers = []
-        for slot_index in range(2):
-            slot = master.accept_slot(program(exchange_graph(2)), slot_index)
-            workers.append(master.start_worker(slot, 1, slot_index))
-        addresses = [ready.address for _, ready in workers]
-        for worker, _ in workers:
-            master.deploy(worker, 1, *addresses, sent_at_ms=now_ms - 3_600_000)
+        loaded = program(exchange_graph(2))
+        workers = master.deploy_workers(loaded, 0, 1, sent_at_ms=now_ms - 3_600_000)
         for _ in range(4):  # The watermarks: both are deployed.
             master.expect(SubtaskChanged)
 
@@ -113,12 +102,7 @@ def test_a_worker_whose_deployment_was_late_is_not_behind_triggers_and_barriers(
 
 def test_a_killed_peer_is_a_broken_connection(master: FakeMaster) -> None:
     with supervisor(master, 0), supervisor(master, 1):
-        workers = []
-        for slot_index in range(2):
-            slot = master.accept_slot(program(exchange_graph(2)), slot_index)
-            workers.append(master.start_worker(slot, 1, slot_index))
-        for worker, _ in workers:
-            master.deploy(worker, 1, *[ready.address for _, ready in workers])
+        workers = master.deploy_workers(program(exchange_graph(2)), 0, 1)
         for _ in range(4):
             master.expect(SubtaskChanged)
         os.kill(workers[1][1].pid, signal.SIGKILL)

@@ -359,7 +359,7 @@ def test_every_verdict_in_one_preview(tmp_path: Path) -> None:
     ("error", "said"),
     [
         (OSError("no database"), "'b' failed in open(): OSError: no database"),
-        (SystemExit(3), "operator 'b' failed in open(): sys.exit(3) ends no job"),
+        (SystemExit(3), "operator 'b' could not be opened: sys.exit(3) ends no job"),
     ],
 )
 def test_all_problems_are_told_at_once(tmp_path: Path, error: BaseException, said: str) -> None:

@@ -456,16 +456,9 @@ def running(
 ) -> Iterator[tuple[FakeMaster, list[tuple[ControlConnection, WorkerReady]]]]:
     """The pipeline in worker processes; in the end they are told to stop, and do."""
     graph = pipeline(parallelism)
-    slots = range(parallelism)
+    groups = tuple((operator.uid, 128) for operator in graph.operators)
     with fake_master() as master, _supervisors(master, parallelism):
-        workers = []
-        for index in slots:
-            slot = master.accept_slot(dumped(graph), index)
-            workers.append(master.start_worker(slot, 1, index))
-        addresses = tuple(ready.address for _, ready in workers)
-        groups = tuple((operator.uid, 128) for operator in graph.operators)
-        for worker, _ in workers:
-            master.deploy(worker, 1, *addresses, max_parallelism=groups)
+        workers = master.deploy_workers(dumped(graph), *range(parallelism), max_parallelism=groups)
         yield master, workers
         for worker, _ in workers:
             master.send(worker, StopProcess(AttemptNumber(1)))
