@@ -211,7 +211,12 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/unit/worker/test_stalls.py",
         "weir/worker/standstill.py",
-        ("sleeps - last_sleeps >= ASKED_SHARE * asks", "sleeps > last_sleeps"),
+        ("sleeps >= ASKED_SHARE * ns / 1e9 / sys.getswitchinterval()", "sleeps > 0"),
+    ),
+    *_planted(
+        "tests/process/worker/test_threads_beside.py",
+        "weir/worker/inspection/threads_beside.py",
+        ("if not asked_for_lock(self._sleeps() - began_sleeps, late_ns):", "if False:"),
     ),
     *_planted(
         "tests/unit/state/test_timers.py",

@@ -35,6 +35,11 @@ def sleeps() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
+def asked_for_lock(sleeps: int, ns: int) -> bool:
+    """Whether a thread that slept so often in ``ns`` waited for the interpreter lock meanwhile."""
+    return sleeps >= ASKED_SHARE * ns / 1e9 / sys.getswitchinterval()
+
+
 @dataclass(frozen=True, slots=True)
 class Standstill:
     """A time in which the looking thread did not run, although it had a processor."""
@@ -67,8 +72,7 @@ class Standstills:
         now_ns, waited_ns, sleeps = self._clock.monotonic_ns(), self._waited_ns(), self._sleeps()
         self._last = now_ns, waited_ns, sleeps
         stood_ns = now_ns - last_ns
-        asks = stood_ns / 1e9 / sys.getswitchinterval()
-        kept_the_lock = sleeps - last_sleeps >= ASKED_SHARE * asks
+        kept_the_lock = asked_for_lock(sleeps - last_sleeps, stood_ns)
         self.still_ns = stood_ns if stood_ns >= STILL_NS and not kept_the_lock else 0
         if stood_ns < STALLED_NS or waited_ns - last_waited_ns >= WAITED_SHARE * stood_ns:
             return None

@@ -7,8 +7,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from checkpoints.verdict.facts import ThreadsBeside
 from checkpoints.verdict.starvation import LOCK_SHARE, LOCK_WAIT_MS
@@ -49,8 +52,13 @@ while True:
 REPORTS = 40  # About two seconds, the time that a report is about.
 
 
-def reports_of(function: str, directory: Path) -> list[dict[str, Any]]:
-    """The reports on threads that run a function, once a report's time has passed."""
+def reports_of(
+    function: str, directory: Path, *, frozen_s: float | None = None
+) -> list[dict[str, Any]]:
+    """The reports on threads that run a function, once a report's time has passed.
+
+    ``frozen_s``: before them the process is stopped for so long, and each is about that time too.
+    """
     program = directory / "orders.py"
     program.write_text(PROGRAM)
     process = subprocess.Popen(
@@ -62,10 +70,21 @@ def reports_of(function: str, directory: Path) -> list[dict[str, Any]]:
     with process:
         try:
             assert process.stdout is not None
-            lines = [json.loads(process.stdout.readline()) for _ in range(2 * REPORTS)]
+            lines = [json.loads(process.stdout.readline()) for _ in range(REPORTS)]
+            if frozen_s is not None:
+                freeze(psutil.Process(process.pid), frozen_s)
+            lines = [json.loads(process.stdout.readline()) for _ in range(REPORTS)]
         finally:
             process.kill()
-    return [line for line in lines[REPORTS:] if line is not None]
+    return [line for line in lines if line is not None]
+
+
+def freeze(process: psutil.Process, seconds: float) -> None:
+    """Stop a process for a while."""
+    process.suspend()
+    time.sleep(seconds)
+    assert process.status() == psutil.STATUS_STOPPED
+    process.resume()
 
 
 def mean(reports: list[dict[str, Any]], field: str) -> float:
@@ -88,3 +107,10 @@ def test_threads_that_compute_without_the_lock_keep_it_from_none(tmp_path: Path)
     assert reports  # They do compute.
     assert mean(reports, "cpu_share") >= 0.1
     assert mean(reports, "lock_wait_ms") < LOCK_WAIT_MS
+
+
+def test_the_time_in_which_the_process_was_stopped_is_no_wait_for_the_lock(tmp_path: Path) -> None:
+    reports = reports_of("digest", tmp_path, frozen_s=0.6)
+    assert reports
+    # Spread over the looks of two seconds the time would be 6 ms and more for each.
+    assert max(report["lock_wait_ms"] for report in reports) < LOCK_WAIT_MS

@@ -6,8 +6,9 @@ it waits for all such threads many times a second. To the system it sleeps meanw
 are not busy, and there is a processor for it.
 
 The watching thread wakes as often, and waits for the same lock: the time from the end of its sleep
-until it runs, less that without a processor. A thread that computes without the lock, as NumPy
-does, makes none wait.
+until it runs, less that without a processor, and none where the process was frozen (``standstill``
+tells that from a wait for the lock). A thread that computes without the lock, as NumPy does, makes
+none wait.
 
 Source: ``sys.setswitchinterval``.
 """
@@ -24,6 +25,7 @@ from weir.common.clock import Clock
 from weir.common.tracebacks import is_users_file
 from weir.protocol.messages import ThreadsBeside
 from weir.worker.stalls import cpu_ns
+from weir.worker.standstill import asked_for_lock, sleeps
 
 WINDOW_NS = 2_000_000_000
 SAMPLES_MIN = 5
@@ -54,11 +56,13 @@ class ThreadsWatch:
         clock: Clock,
         cpu_ns: Callable[[int], int | None] = cpu_ns,
         sleep: Callable[[float], None] = time.sleep,
+        sleeps: Callable[[], int] = sleeps,
     ) -> None:
         self._loop_thread = loop_thread  # The thread's ident.
         self._clock = clock
         self._cpu_ns = cpu_ns  # Of a thread.
         self._sleep = sleep
+        self._sleeps = sleeps  # Of the looking thread.
         self._used_ns: dict[int, int] = {}  # By thread, at the last look.
         self._samples: deque[Sample] = deque()
 
@@ -69,9 +73,12 @@ class ThreadsWatch:
             waited_ns: The wait of this thread for a processor, which only grows.
         """
         began_ns, began_waited_ns = self._clock.monotonic_ns(), waited_ns()
+        began_sleeps = self._sleeps()
         self._sleep(seconds)
         now_ns = self._clock.monotonic_ns()
         late_ns = now_ns - began_ns - round(1e9 * seconds) - (waited_ns() - began_waited_ns)
+        if not asked_for_lock(self._sleeps() - began_sleeps, late_ns):
+            late_ns = 0  # The process was frozen.
         self._samples.append(Sample(now_ns, max(0, late_ns), *self._look()))
         while now_ns - self._samples[0].at_ns > WINDOW_NS:
             self._samples.popleft()
