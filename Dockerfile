@@ -80,9 +80,11 @@ ENTRYPOINT ["tini", "--"]
 # Dependencies, in the versions and with the hashes of the lock file --------------------------------
 FROM ${PYTHON} AS packages
 ENV UV_COMPILE_BYTECODE=1 VIRTUAL_ENV=/opt/venv
-RUN pip install --no-cache-dir uv==0.13.8 && uv venv /opt/venv
 WORKDIR /build
 COPY pyproject.toml requirements.lock ./
+RUN sed -n '/^uv==/,/[^\\]$/p' requirements.lock \
+    | pip install --no-cache-dir --require-hashes -r /dev/stdin \
+    && uv venv /opt/venv
 RUN uv pip install --no-cache -r pyproject.toml --extra control-plane --extra rocksdb --extra demo \
     --constraint requirements.lock
 

@@ -3,9 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 LOCK_VENV := .venv-lock
-UV_VERSION := 0.13.8
+# uv with its hashes, as the lock has it; uv installs the others in a third of pip's time.
+LOCKED_UV := sed -n '/^uv==/,/[^\\]$$/p' requirements.lock
 AUDIT_VENV := .venv-audit
 PIP_AUDIT_VERSION := 2.10.1
 # Further pytest options, for example: make test PYTEST_ARGS="-m 'not spark'"
@@ -40,19 +42,22 @@ check: ## Check that this machine has the Python and the Java that Weir needs
 	  echo "  Debian/Ubuntu: sudo apt-get install openjdk-17-jre-headless"; \
 	  echo "  then point JAVA_HOME at it"; exit 1; } >&2
 
-setup: $(STAMP) ## Create .venv with the packages of requirements.lock (once, about 2 minutes)
+setup: $(STAMP) ## Create .venv with the packages of requirements.lock (once, about a minute)
 
 # The lock pins every installed package, with hashes. Weir itself is installed without its
 # dependencies, so that no package outside the lock can slip in.
 $(STAMP): requirements.lock package-lock.json pyproject.toml | check
-	@echo "Setting up Weir in $(VENV), once: five steps, about 2 minutes."
+	@echo "Setting up Weir in $(VENV), once: five steps, 1 to 2 minutes."
 	@echo "step 1 of 5: creating the virtual environment, about 5 s; next: packages"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "step 2 of 5: installing packages, 1 to 5 minutes without output; next: Weir"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
-	  --require-hashes -r requirements.lock
+	@echo "step 2 of 5: installing packages, half a minute to 5 minutes without output; next: Weir"
+	@{ $(LOCKED_UV) | $(PIP_INSTALL) --require-hashes -r /dev/stdin && \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode \
+	    --require-hashes -r requirements.lock; } || { \
+	  echo "uv could not install them, see above. Next try: pip, which reads pip.conf"; \
+	  $(PIP_INSTALL) --use-pep517 --require-hashes -r requirements.lock; }
 	@echo "step 3 of 5: installing Weir itself, about 5 s; next: plotly.js"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@echo "step 4 of 5: fetching the small bundle of plotly.js with npm, about 5 s; next: the classes of Spark"
 	@command -v npm >/dev/null && npm ci --silent || \
 	  echo "Without npm pages load the whole plotly.js, once per browser: 1.5 MB instead of 0.5 MB."
@@ -114,7 +119,8 @@ bench-compare: setup ## Show the newest benchmarks beside the last release's
 # One universal file, for every platform and Python version that pyproject.toml allows.
 lock: ## Resolve the newest allowed versions into requirements.lock
 	$(PYTHON) -m venv --clear $(LOCK_VENV)
-	$(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(LOCKED_UV) | $(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes -r /dev/stdin
 	$(LOCK_VENV)/bin/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
 	  --upgrade --generate-hashes \
 	  --custom-compile-command "make lock" --output-file requirements.lock
