@@ -445,6 +445,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_planted(
+        "tests/process/worker/test_supervisor.py",
+        "weir/spark/slot.py",
+        ("if exit_code not in KILLS:", "if exit_code:"),
+    ),
+    *_planted(
         f"tests/unit/storage/test_local_copies.py {_SIMULATION}",
         "weir/storage/local_copies.py",
         ("if self.size <= bytes_max:  # More", "if True:  # More"),

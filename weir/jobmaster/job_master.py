@@ -381,8 +381,9 @@ class JobMaster:
                     how = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit {exit_code}"
                     how += f", {KILLED_FOR_MEMORY}" if is_out_of_memory else ""
                     tail = f"\n{stderr_tail.strip()}" if stderr_tail.strip() else ""
+                    end = f"(pid {pid}) ended" if pid else "did not start"
                     self._fail_attempt(
-                        f"the worker process of slot {slot_index} (pid {pid}) ended: {how}{tail}"
+                        f"the worker process of slot {slot_index} {end}: {how}{tail}"
                     )
 
     def on_slot_lost(self, slot_index: int, spark_attempt: int) -> None:

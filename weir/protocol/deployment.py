@@ -82,9 +82,10 @@ class SlotRegistered:
 
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """The worker process of an attempt has exited.
+    """The worker process of an attempt has exited, or could not be started.
 
-    ``exit_code`` is negative for a signal, as in ``subprocess``; ``stderr_tail`` is for messages.
+    ``pid`` is 0 where none was started. ``exit_code`` is negative for a signal, as in
+    ``subprocess``; ``stderr_tail`` is for messages.
     """
 
     slot_index: int

@@ -64,6 +64,8 @@ AUTHENTICATION_TIMEOUT_S = 10.0
 RELEASE_TIMEOUT_S = 2.0
 STDERR_TAIL_BYTES = 8 << 10
 _STDERR = 2
+# The signals by which others end a process: the kernel for want of memory, a person, a service.
+KILLS = (-signal.SIGKILL, -signal.SIGTERM)
 
 logger = logging.getLogger(__name__)
 
@@ -248,6 +250,8 @@ class _Supervisor:
         self._wanted = command
         if self._failure:
             self._fail(self._failure)
+        elif self._template is None and self._program is not None:
+            self._start_template()  # The one before was killed while it loaded the pipeline.
         self._run_wanted()
 
     def _stop_worker(self, attempt: AttemptNumber, grace_s: float) -> None:
@@ -275,7 +279,7 @@ class _Supervisor:
             # Standard output of a Spark task belongs to Spark.
             stdout = _STDERR if self._masked_stdout is None else self._masked_stdout.fileno()
             self._template = template = _Template(
-                forked, self._program, self._worker_class, self._masker, stdout
+                forked, self._program, self._worker_class, self._masker, stdout, self._kills()
             )
         except OSError as error:
             self._fail(f"cannot start a process on {self._host}: {error}")
@@ -322,7 +326,11 @@ class _Supervisor:
         return next(w for w in self._workers if w.attempt == attempt and w.pid is None)
 
     def _on_template_ended(self, template: "_Template") -> None:
-        """The template ended: kill its workers, which it cannot reap now, and start another."""
+        """The template ended: kill its workers, which it cannot reap now, and start another.
+
+        One that was killed while it loaded the pipeline fails the attempt, if there is one, and the
+        restart strategy decides; one that ended by itself then would do so each time.
+        """
         self._detach(template)
         exit_code = template.end()
         cause = f"the template process of this slot died with exit code {exit_code}"
@@ -331,8 +339,18 @@ class _Supervisor:
             self._on_worker_ended(worker, -signal.SIGKILL, cause)
         if template.ready:
             self._start_template()
-        elif not self._failure:
-            self._fail(f"{cause} while it loaded the pipeline\n{template.stderr.tail}")
+            return
+        if self._failure:
+            return
+        cause += " while it loaded the pipeline"
+        tail = f"{cause}\n{template.stderr.tail}"
+        if exit_code not in KILLS:
+            self._fail(tail)
+            return
+        logger.warning("%s", cause)  # The next command to start a worker starts the next template.
+        if self._wanted is not None:
+            self._exited(self._wanted.attempt, 0, exit_code, tail, template.kills_before)
+            self._wanted = None
 
     def _detach(self, template: "_Template") -> None:
         """Stop listening to a template that ended, or became a worker."""
@@ -396,11 +414,14 @@ class _Supervisor:
         self._drop_stderr(worker.stderr)
         worker.close()
         tail = "\n".join(text for text in (worker.stderr.tail, cause) if text)
-        is_killed = exit_code == -signal.SIGKILL and self._kills() > worker.kills_before
+        self._exited(worker.attempt, worker.pid or 0, exit_code, tail, worker.kills_before)
+
+    def _exited(
+        self, attempt: AttemptNumber, pid: int, exit_code: int, tail: str, kills_before: int
+    ) -> None:
+        is_killed = exit_code == -signal.SIGKILL and self._kills() > kills_before
         self._connection.send(
-            WorkerExited(
-                self._slot_index, worker.attempt, worker.pid or 0, exit_code, tail, is_killed
-            )
+            WorkerExited(self._slot_index, attempt, pid, exit_code, tail, is_killed)
         )
 
     def _kills(self) -> int:
@@ -473,6 +494,7 @@ class _Template:
         worker: str,
         masker: Masker,
         stdout: int,
+        kills_before: int,
     ) -> None:
         """Have ``forked`` load the program, or a process that is started for it.
 
@@ -480,6 +502,7 @@ class _Template:
             OSError: There is no room for another process or pipe.
         """
         self.ready = False
+        self.kills_before = kills_before  # By the kernel in this slot's cgroup.
         self.stderr = _Stderr(masker)
         try:
             self._process = forked or TemplateProcess.spawn(stdout, self.stderr.write_fd)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from weir.common.clock import Clock
@@ -167,6 +168,13 @@ def wait_for_ever() -> None:
     """In C, with the interpreter lock released, and never interrupted by a signal's handler."""
     read_end, _ = os.pipe()
     ctypes.CDLL(None).read(read_end, ctypes.create_string_buffer(1), 1)
+
+
+def linger_once(marker: Path) -> None:
+    """Sleep for ever, but where the marker is there already; else it is made."""
+    if not marker.exists():
+        marker.touch()
+        threading.Event().wait()
 
 
 def start_a_thread() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.process.worker.fake_master import (
     program,
     supervisor,
 )
-from tests.process.worker.standin import exchange_graph, start_a_thread
+from tests.process.worker.standin import exchange_graph, linger_once, start_a_thread
 from tests.waiting import TIMEOUT_S, wait_until
 from weir.channels.identity import SlotIdentity
 from weir.ids import AttemptNumber
@@ -251,6 +252,35 @@ def test_a_template_that_dies_takes_its_worker_along_and_is_replaced(
         assert "template process" in exited.stderr_tail
         await_gone(ready.pid)
         master.start_worker(slot, 2)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_wanted"),
+    [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGTERM, True)],
+)
+def test_a_template_killed_while_it_loads_the_program_fails_the_attempt_alone(
+    master: FakeMaster, number: signal.Signals, is_wanted: bool, tmp_path: Path
+) -> None:
+    marker = tmp_path / "begun"
+    loaded = program(Loads(partial(linger_once, marker), exchange_graph(1)))
+    with supervisor(master, warm=True) as process:
+        slot = master.accept_slot(loaded)
+        if is_wanted:
+            master.order_worker(slot, 1)
+            for _ in range(2):  # The second was sent after the order had come.
+                master.expect(SlotHeartbeat)
+        master.pump_until(marker.exists, "the program is being loaded")
+        [template] = psutil.Process(process.pid).children()
+        template.send_signal(number)
+        wait_until(lambda: not psutil.pid_exists(template.pid), "the supervisor has reaped it")
+        if is_wanted:
+            _, exited = master.expect(WorkerExited)
+            assert (exited.attempt, exited.pid, exited.exit_code) == (1, 0, -number)
+            assert "died" in exited.stderr_tail
+            assert "while it loaded the pipeline" in exited.stderr_tail
+        _, ready = master.start_worker(slot, 2)
+        assert is_running(ready.pid)
+        assert not any(isinstance(report, SlotFailed) for _, report in master.unseen)
 
 
 def test_restarts_leave_no_process_descriptor_or_thread(

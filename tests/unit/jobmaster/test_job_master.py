@@ -26,10 +26,11 @@ from weir.protocol.deployment import (
     SlotHeartbeat,
     StopWorker,
     Versions,
+    WorkerExited,
     WorkerHeartbeat,
 )
 from weir.protocol.elements import CheckpointKind
-from weir.protocol.events import CheckpointSettled, Notice, Recovered, SlotChanged
+from weir.protocol.events import CheckpointSettled, JobChanged, Notice, Recovered, SlotChanged
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import CheckpointCompleted, SubtaskChanged, TriggerCheckpoint
 
@@ -148,6 +149,20 @@ def test_a_worker_that_dies_before_it_is_deployed_fails_the_attempt() -> None:
     job.register(0, 1)
     job.master.on_slot(exited(0, code=1, stderr="out of memory"))
     assert job.statuses[-1] == "restarting"
+
+
+def test_a_worker_whose_template_was_killed_while_it_loaded_is_told_as_not_started() -> None:
+    job = JobHarness()
+    job.master.start()
+    job.cluster.run()
+    job.register(0, 1)
+    job.master.on_slot(WorkerExited(0, AttemptNumber(1), 0, -9, "while it loaded the pipeline\n"))
+    assert job.statuses[-1] == "restarting"
+    failing = next(e for e in job.events if isinstance(e, JobChanged) and e.cause)
+    assert failing.cause == (
+        "the worker process of slot 0 did not start: killed by signal 9\nwhile it loaded the "
+        "pipeline"
+    )
 
 
 # Failing and coming back.
