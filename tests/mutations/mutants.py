@@ -447,7 +447,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/process/worker/test_supervisor.py",
         "weir/spark/slot.py",
-        ("if exit_code not in KILLS:", "if exit_code:"),
+        ("if exit_code in KILLS:", "if not exit_code:"),
     ),
     *_planted(
         f"tests/unit/storage/test_local_copies.py {_SIMULATION}",

@@ -251,7 +251,7 @@ class _Supervisor:
         if self._failure:
             self._fail(self._failure)
         elif self._template is None and self._program is not None:
-            self._start_template()  # The one before was killed while it loaded the pipeline.
+            self._start_template()  # The one before never loaded the pipeline.
         self._run_wanted()
 
     def _stop_worker(self, attempt: AttemptNumber, grace_s: float) -> None:
@@ -282,7 +282,7 @@ class _Supervisor:
                 forked, self._program, self._worker_class, self._masker, stdout, self._kills()
             )
         except OSError as error:
-            self._fail(f"cannot start a process on {self._host}: {error}")
+            self._not_loaded(1, f"cannot start a process on {self._host}: {error}")
             return
         self._selector.register(template.link, selectors.EVENT_READ, self._on_template)
         self._watch_stderr(template.stderr)
@@ -328,8 +328,7 @@ class _Supervisor:
     def _on_template_ended(self, template: "_Template") -> None:
         """The template ended: kill its workers, which it cannot reap now, and start another.
 
-        One that was killed while it loaded the pipeline fails the attempt, if there is one, and the
-        restart strategy decides; one that ended by itself then would do so each time.
+        One that ended by itself while it loaded the pipeline would do so each time.
         """
         self._detach(template)
         exit_code = template.end()
@@ -344,12 +343,20 @@ class _Supervisor:
             return
         cause += " while it loaded the pipeline"
         tail = f"{cause}\n{template.stderr.tail}"
-        if exit_code not in KILLS:
+        if exit_code in KILLS:
+            self._not_loaded(exit_code, tail, template.kills_before)
+        else:
             self._fail(tail)
-            return
-        logger.warning("%s", cause)  # The next command to start a worker starts the next template.
+
+    def _not_loaded(self, exit_code: int, cause: str, kills_before: int = 0) -> None:
+        """No template loads the pipeline: the attempt fails, and the restart strategy decides.
+
+        The next command to start a worker starts the next template, also where no worker is wanted
+        yet.
+        """
+        logger.warning("%s", cause.partition("\n")[0])
         if self._wanted is not None:
-            self._exited(self._wanted.attempt, 0, exit_code, tail, template.kills_before)
+            self._exited(self._wanted.attempt, 0, exit_code, cause, kills_before)
             self._wanted = None
 
     def _detach(self, template: "_Template") -> None:

@@ -283,6 +283,27 @@ def test_a_template_killed_while_it_loads_the_program_fails_the_attempt_alone(
         assert not any(isinstance(report, SlotFailed) for _, report in master.unseen)
 
 
+def test_a_slot_without_room_for_a_process_fails_attempts_until_there_is(
+    master: FakeMaster,
+) -> None:
+    with supervisor(master) as process:
+        slot = master.accept_slot(program())
+        master.start_worker(slot, 1)
+        limited = psutil.Process(process.pid)
+        [template] = limited.children()
+        most = limited.rlimit(psutil.RLIMIT_NOFILE)
+        limited.rlimit(psutil.RLIMIT_NOFILE, (3, most[1]))  # No pipe or socket more.
+        template.kill()
+        master.expect(WorkerExited, attempt=1)
+        master.order_worker(slot, 2)
+        _, exited = master.expect(WorkerExited, attempt=2)
+        assert (exited.pid, exited.exit_code) == (0, 1)
+        assert "cannot start a process on 127.0.0.1: [Errno 24]" in exited.stderr_tail
+        limited.rlimit(psutil.RLIMIT_NOFILE, most)
+        master.start_worker(slot, 3)
+        assert not any(isinstance(report, SlotFailed) for _, report in master.unseen)
+
+
 def test_restarts_leave_no_process_descriptor_or_thread(
     master: FakeMaster, warm: bool, tmp_path: Path
 ) -> None:
