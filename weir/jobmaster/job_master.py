@@ -324,9 +324,12 @@ class JobMaster:
         self._check_heartbeats(now)
         if self._is_past(self._slots.deadline_ms, now):
             self._slots.deadline_ms = None
-            if not self._slots.are_enough:
+            if not self._slots.are_enough and not self._slots.were_enough:
                 self._end(JobStatus.FAILED, self._want_of_slots())
                 return
+            if not self._slots.are_enough:
+                self._attempt.workers_asked = True  # No workers are to be started for it.
+                self._fail_attempt(self._want_of_slots())
         if self._attempt.suspicion is not None and now >= self._attempt.suspicion[1]:
             cause, _ = self._attempt.suspicion
             self._attempt.suspicion = None
@@ -350,12 +353,19 @@ class JobMaster:
         return due_ms is not None and now >= due_ms
 
     def _want_of_slots(self) -> str:
+        timeout_ms = self._job.config.slots_timeout_ms
+        lack = (
+            f"{len(self._slots)} of {self.slot_count} slots registered within {timeout_ms} ms; the "
+            f"cluster has {self._cluster.core_count()} cores"
+        )
+        if self._slots.were_enough:
+            return (
+                f"{lack}. There were enough before: look in the cluster for the executor that it "
+                "has lost and not replaced"
+            )
         return (
-            f"{len(self._slots)} of {self.slot_count} slots registered within "
-            f"{self._job.config.slots_timeout_ms} ms; the cluster has "
-            f"{self._cluster.core_count()} cores. Lower the parallelism, give the cluster "
-            f"more cores (local[{self.slot_count}] on one machine), or raise "
-            "slots_timeout_ms"
+            f"{lack}. Lower the parallelism, give the cluster more cores "
+            f"(local[{self.slot_count}] on one machine), or raise slots_timeout_ms"
         )
 
     def _check_heartbeats(self, now: int) -> None:

@@ -35,7 +35,7 @@ class Slots:
             timeout_ms: A slot without a sign of life for so long is silent.
             memory_bytes: The job's setting for each worker process; None: their cgroups' limits.
         """
-        self.deadline_ms: int | None = None  # When the job fails for want of slots.
+        self.deadline_ms: int | None = None  # When the attempt fails for want of slots.
         self._cluster = cluster
         self._needed = needed
         self._timeout_ms = timeout_ms
@@ -55,6 +55,11 @@ class Slots:
     def are_enough(self) -> bool:
         """Whether as many are registered as the plan needs."""
         return len(self._slots) >= self._needed
+
+    @property
+    def were_enough(self) -> bool:
+        """Whether an attempt had all of its slots: the cluster has the room for them."""
+        return bool(self._places)
 
     def find(self, slot_index: int) -> SlotRegistered | None:
         """The registration of a slot; None: there is none, or the slot was lost since."""
