@@ -324,7 +324,7 @@ class JobMaster:
         self._check_heartbeats(now)
         if self._is_past(self._slots.deadline_ms, now):
             self._slots.deadline_ms = None
-            if not self._slots.are_enough and not self._slots.were_enough:
+            if not self._slots.are_enough and not self._had_slots:
                 self._end(JobStatus.FAILED, self._want_of_slots())
                 return
             if not self._slots.are_enough:
@@ -358,7 +358,7 @@ class JobMaster:
             f"{len(self._slots)} of {self.slot_count} slots registered within {timeout_ms} ms; the "
             f"cluster has {self._cluster.core_count()} cores"
         )
-        if self._slots.were_enough:
+        if self._had_slots:
             return (
                 f"{lack}. There were enough before: look in the cluster for the executor that it "
                 "has lost and not replaced"
@@ -366,6 +366,14 @@ class JobMaster:
         return (
             f"{lack}. Lower the parallelism, give the cluster more cores "
             f"(local[{self.slot_count}] on one machine), or raise slots_timeout_ms"
+        )
+
+    @property
+    def _had_slots(self) -> bool:
+        """Whether the cluster had the slots before. Without a control plane it may be another."""
+        choice = None if self._control is None else self._attempt.choice
+        return self._slots.were_enough or (
+            choice is not None and choice.had_slots(self._job.job_id, self.slot_count)
         )
 
     def _check_heartbeats(self, now: int) -> None:

@@ -85,6 +85,13 @@ class RestoreChoice:
         """The restored checkpoint's id."""
         return None if self.manifest is None else self.manifest.checkpoint_id
 
+    def had_slots(self, job_id: JobId, count: int) -> bool:
+        """Whether this job had so many slots when the checkpoint was taken."""
+        manifest = self.manifest
+        if manifest is None or manifest.job_id != job_id:
+            return False
+        return max(operator.parallelism for operator in manifest.operators) >= count
+
     def restores_of_slot(self, slot_index: int) -> tuple[OperatorRestore, ...]:
         """The state for the subtasks of one slot."""
         return tuple(r for r in self.plan.restores if r.subtask.index == slot_index)

@@ -117,6 +117,7 @@ def stored_checkpoint(
     job: JobId = JOB,
     kind: CheckpointKind = CheckpointKind.CHECKPOINT,
     operators: tuple[str, ...] = ("source", "sink"),
+    parallelism: int = 2,
     max_parallelism: int = 128,
     location: str | None = None,
 ) -> Manifest:
@@ -132,7 +133,9 @@ def stored_checkpoint(
         triggered_ms=0,
         completed_ms=checkpoint_id,
         versions=VERSIONS,
-        operators=tuple(OperatorSummary(uid, name, 2, max_parallelism) for uid, name in names),
+        operators=tuple(
+            OperatorSummary(uid, name, parallelism, max_parallelism) for uid, name in names
+        ),
         acks=(OperatorAck(SubtaskId(names[-1][0], 0), handles),),
         location=location,
     )

@@ -331,42 +331,6 @@ def test_a_slot_that_is_silent_is_replaced_by_the_cluster() -> None:
     assert job.started[2:] == [(0, 2, 0), (1, 2, 1)]
 
 
-def test_a_job_whose_cluster_takes_long_to_replace_an_executor_comes_back() -> None:
-    job = JobHarness(slots_timeout_ms=60_000, restart=delayed(10_000)).running()
-    job.master.on_slot_lost(1, 0)
-    for _ in range(30):  # Five minutes.
-        job.alive()
-        job.wait(10_000)
-    causes = [e.cause for e in job.events if isinstance(e, JobChanged) and e.cause]
-    assert causes[0] == "slot 1 on host-1 was lost"
-    assert set(causes[1:]) == {
-        "1 of 2 slots registered within 60000 ms; the cluster has 4 cores. There were enough "
-        "before: look in the cluster for the executor that it has lost and not replaced"
-    }
-    assert 2 <= len(causes[1:]) <= 5
-    assert job.started[2:] == []
-    job.register(1, spark_attempt=5)
-    while job.status is JobStatus.RESTARTING:
-        job.alive()
-        job.wait(10_000)
-    job.cluster.run()
-    job.ready(0, 1)
-    job.subtasks(SubtaskStatus.RUNNING)
-    assert job.status is JobStatus.RUNNING
-
-
-def test_a_lost_executor_that_is_not_replaced_fails_a_job_that_is_not_restarted_any_more() -> None:
-    once = RestartConfig(kind=RestartStrategyKind.FIXED_DELAY, attempts_max=1, delay_ms=0)
-    job = JobHarness(slots_timeout_ms=60_000, restart=once).running()
-    job.master.on_slot_lost(1, 0)
-    for _ in range(8):
-        job.alive()
-        job.wait(10_000)
-    assert job.status is JobStatus.FAILED
-    assert "1 of 2 slots registered within 60000 ms" in job.master.cause
-    assert "There were enough before" in job.master.cause
-
-
 def test_a_spare_slot_takes_the_place_of_a_lost_one() -> None:
     job = JobHarness(spare_slots=1)
     job.master.start()
