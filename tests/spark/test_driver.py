@@ -91,11 +91,15 @@ class Driver:
 
 @contextmanager
 def driver(
-    session: str, place: Place, *options: str, armed: tuple[Fault, ...] = ()
+    session: str,
+    place: Place,
+    *options: str,
+    script: str = pipeline.__file__,
+    armed: tuple[Fault, ...] = (),
 ) -> Iterator[Driver]:
     own = f"{session}/{uuid.uuid4().hex}"
     events = place.root / f"events-{uuid.uuid4().hex}.jsonl"
-    command = [sys.executable, "-m", "weir", "run", pipeline.__file__, "--master", "local[2]"]
+    command = [sys.executable, "-m", "weir", "run", script, "--master", "local[2]"]
     command += ["--storage", str(place.checkpoints), "--events", str(events), *options]
     for key, value in {"output": place.output, "records": N, "rate": RATE}.items():
         command += ["--arg", f"{key}={value}"]

@@ -4,17 +4,17 @@ import os
 import re
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 from pyspark.find_spark_home import _find_spark_home
 
 from tests.spark.harness import SESSION, count, rows_of, wait_until_gone, wrong_numbers
-from tests.spark.test_driver import EXACT, Driver
+from tests.spark.test_driver import EXACT, Place, driver
 from tests.waiting import wait_until
 
 N = 20_000
@@ -43,7 +43,7 @@ class Cluster:
     directory: Path
 
     @contextmanager
-    def running(self, name: str, *arguments: str) -> Iterator[psutil.Process]:
+    def running(self, name: str, *arguments: str) -> Iterator[None]:
         """A daemon of Spark with a log of this name, and what it starts, until they are killed."""
         spark_class = Path(_find_spark_home(), "bin", "spark-class")
         command = [str(spark_class), f"org.apache.spark.deploy.{arguments[0]}", "--host", HOST]
@@ -52,18 +52,19 @@ class Cluster:
             process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
         daemon = psutil.Process(process.pid)
         try:
-            yield daemon
+            yield
         finally:
             for one in [*daemon.children(recursive=True), daemon]:
-                one.kill()
+                with suppress(psutil.NoSuchProcess):  # It went with one before it.
+                    one.kill()
             process.wait()
 
     @contextmanager
-    def machine(self, name: str, master: str) -> Iterator[psutil.Process]:
+    def machine(self, name: str, master: str) -> Iterator[None]:
         """A machine with two cores."""
         resources = ("--cores", "2", "--memory", "1g", "--work-dir", str(self.directory / "work"))
-        with self.running(name, "worker.Worker", *resources, master) as worker:
-            yield worker
+        with self.running(name, "worker.Worker", *resources, master):
+            yield
 
     def address(self, name: str) -> str:
         """The URL that a master's log tells."""
@@ -71,49 +72,33 @@ class Cluster:
         return told[1] if told else ""
 
 
-@contextmanager
-def job(cluster: Cluster, master: str, session: str) -> Iterator[Driver]:
-    script, events = cluster.directory / "outage.py", cluster.directory / "events.jsonl"
-    script.write_text(PIPELINE % (N, RATE))
-    command = [sys.executable, "-m", "weir", "run", str(script), "--master", master]
-    command += ["--parallelism", "2", "--storage", str(cluster.directory / "checkpoints")]
-    command += ["--events", str(events), "--arg", f"output={cluster.directory / 'output'}"]
-    with (cluster.directory / "driver.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env=cluster.environment, stdout=log, stderr=log, text=True
-        )
-    try:
-        yield Driver(process, session, events)
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_a_job_waits_for_a_machine_that_is_away_longer_than_its_slots_have_time(
-    session: str, tmp_path: Path
+    session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = f"{session}/{uuid.uuid4().hex}"
-    environment = {**os.environ, SESSION: own, "PYTHONPATH": os.getcwd()}
-    cluster = Cluster({**environment, "PYSPARK_PYTHON": sys.executable}, tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    environment = {**os.environ, SESSION: f"{session}/cluster", "PYTHONPATH": os.getcwd()}
+    cluster, place = Cluster(environment, tmp_path), Place(tmp_path)
+    (tmp_path / "outage.py").write_text(PIPELINE % (N, RATE))
     with cluster.running("master", "master.Master"):
         master = wait_until(lambda: cluster.address("master"), "the master is there")
-        with job(cluster, master, own) as driver:
+        options = ("--master", master, "--parallelism", "2")
+        with driver(session, place, *options, script=str(tmp_path / "outage.py")) as job:
             with cluster.machine("first", master):
                 wait_until(
-                    lambda: len(driver.told_of("CheckpointSettled", failure=None)) > 2,
-                    lambda: f"checkpoints; {(tmp_path / 'driver.log').read_text()[-2_000:]}",
+                    lambda: len(job.told_of("CheckpointSettled", failure=None)) > 2,
+                    "checkpoints complete",
                 )
 
             def failed() -> list[str]:
-                return [event["cause"] for event in driver.told_of("JobChanged", status="failing")]
+                return [event["cause"] for event in job.told_of("JobChanged", status="failing")]
 
             wait_until(lambda: len(failed()) > 1, "its slots did not come in time")
             assert "There were enough before" in failed()[1]
             with cluster.machine("second", master):
-                wait_until(lambda: driver.told_of("Recovered"), "the job has come back")
+                wait_until(lambda: job.told_of("Recovered"), "the job has come back")
                 (tmp_path / "hurry").touch()
-                assert driver.end() == 0, (tmp_path / "driver.log").read_text()[-4_000:]
-    wait_until_gone(driver.left)
-    rows = rows_of(tmp_path / "output")
+                assert job.end() == 0, (tmp_path / "driver.log").read_text()[-4_000:]
+                wait_until_gone(job.left)
+    rows = rows_of(place.output)
     assert count(rows, N) == EXACT
     assert not wrong_numbers(rows)
