@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 LOCK_VENV := .venv-lock
-# uv with its hashes, as the lock has it; uv installs the others in a third of pip's time.
+# uv with its hashes, as the lock has it; uv installs the others in half of pip's time. It leaves
+# lock files where temporary files are.
 LOCKED_UV := sed -n '/^uv==/,/[^\\]$$/p' requirements.lock
 AUDIT_VENV := .venv-audit
 PIP_AUDIT_VERSION := 2.10.1
@@ -52,6 +53,7 @@ $(STAMP): requirements.lock package-lock.json pyproject.toml | check
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "step 2 of 5: installing packages, half a minute to 5 minutes without output; next: Weir"
 	@{ $(LOCKED_UV) | $(PIP_INSTALL) --require-hashes -r /dev/stdin && \
+	  TMPDIR=$(abspath $(VENV)) \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode \
 	    --require-hashes -r requirements.lock; } || { \
 	  echo "uv could not install them, see above. Next try: pip, which reads pip.conf"; \
