@@ -25,7 +25,7 @@ from tests.soak.on_plane import ControlledJob, start_plane
 from tests.soak.on_spark import SparkJob
 from tests.soak.results import Log, Outcome, Result, next_seed, seconds_left, table
 from tests.soak.rounds import Rounds
-from tests.soak.schedule import FAULTS, Where, schedule_of
+from tests.soak.schedule import FAULTS, OVERLAPS, Where, schedule_of
 from tests.spark.harness import SESSION
 
 RESULTS = Path(__file__).resolve().parents[2] / "build" / "soak"
@@ -78,7 +78,9 @@ def soak(log: Log, options: argparse.Namespace, made: Scratch, findings: Path) -
                 if seconds_left(minutes, where, log.results) <= 0:
                     break
                 seed = next_seed(options.seed, log.results)
-                schedule = schedule_of(seed, where, options.faults, rounds.disk.cannot)
+                schedule = schedule_of(
+                    seed, where, options.faults, rounds.disk.cannot, options.overlaps
+                )
                 result = rounds.run(schedule)
                 log.append(result)
                 print(told(result), flush=True)
@@ -111,6 +113,9 @@ def settings(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=Where, choices=list(Where), help="no other place")
     parser.add_argument("--rounds", type=int, help="of each place, at most")
     parser.add_argument("--faults", type=int, default=FAULTS, help="of each round")
+    parser.add_argument(
+        "--overlaps", type=float, default=OVERLAPS, help="share of faults that await no recovery"
+    )
     parser.add_argument("--resume", type=Path, metavar="DIRECTORY", help="go on with its results")
     options = parser.parse_args(given)
     if options.resume is None:

@@ -61,7 +61,7 @@ class Rounds:
         if storage.exists():
             shutil.copytree(storage, kept / "storage")
         command = f"python -m tests.soak --only {result.where} --seed {result.seed} --rounds 1"
-        command += f" --faults {len(schedule.faults)}"
+        command += f" --faults {len(schedule.faults)} --overlaps {schedule.overlaps}"
         wrong = "\n".join(result.wrong)
         (kept / "finding.txt").write_text(f"{command}\n\n{wrong}\n", encoding="utf-8")
 

@@ -95,6 +95,7 @@ class Schedule:
     inline_max_bytes: int
     tolerable_failures: int
     faults: tuple[Fault, ...]
+    overlaps: float = OVERLAPS  # The share of them that was to overlap.
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for a record."""
@@ -105,7 +106,11 @@ class Schedule:
 
 
 def schedule_of(
-    seed: int, where: Where, count: int = FAULTS, without: Collection[Act] = ()
+    seed: int,
+    where: Where,
+    count: int = FAULTS,
+    without: Collection[Act] = (),
+    overlaps: float = OVERLAPS,
 ) -> Schedule:
     """The schedule of a seed.
 
@@ -126,7 +131,7 @@ def schedule_of(
                 lasts_ms=rng.randint(500, 5_000),
                 slot=rng.randrange(2),
                 jump_ms=rng.choice([-1, 1]) * rng.randint(60_000, 7_200_000),
-                overlaps=number > 0 and rng.random() < OVERLAPS,
+                overlaps=number > 0 and rng.random() < overlaps,
             )
         )
     return Schedule(
@@ -139,4 +144,5 @@ def schedule_of(
         inline_max_bytes=rng.choice([1, 20_000]),
         tolerable_failures=rng.choice([0, 1_000]),
         faults=tuple(faults),
+        overlaps=overlaps,
     )

@@ -64,7 +64,7 @@ AUTHENTICATION_TIMEOUT_S = 10.0
 RELEASE_TIMEOUT_S = 2.0
 STDERR_TAIL_BYTES = 8 << 10
 _STDERR = 2
-# The signals by which others end a process: the kernel for want of memory, a person, a service.
+# Exit codes of a process that another ended: the kernel for want of memory, a person, a service.
 KILLS = (-signal.SIGKILL, -signal.SIGTERM)
 
 logger = logging.getLogger(__name__)

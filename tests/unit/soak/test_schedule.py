@@ -42,6 +42,13 @@ def test_acts_that_cannot_be_done_are_left_out() -> None:
     assert acts == set(Act) - without
 
 
+def test_the_share_of_faults_that_overlap_can_be_chosen() -> None:
+    for overlaps in (0.0, 1.0):
+        first, *others = schedule_of(5, Where.PLANE, 40, overlaps=overlaps).faults
+        assert not first.overlaps
+        assert {fault.overlaps for fault in others} == {bool(overlaps)}
+
+
 def test_the_first_fault_waits_for_a_checkpoint_and_some_others_do_not() -> None:
     schedules = [schedule_of(seed, Where.SPARK) for seed in SEEDS]
     assert not any(schedule.faults[0].overlaps for schedule in schedules)
