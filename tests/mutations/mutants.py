@@ -470,7 +470,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("trusts_files = before.number == 0 or before.has_run", "trusts_files = True"),
         ("and attempt.trusts_files and not attempt.has_run:", "and not attempt.has_run:"),
         ("delay_ms = self._restarts.delay(now) if counts else 0.0", "delay_ms = 0.0"),
-        ("return self._slots.were_enough or (", "return ("),
+        ("had_them = self._slots.were_enough or (", "had_them = ("),
     ),
     *_planted(
         "tests/unit/channels/test_credit.py",

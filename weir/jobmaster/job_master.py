@@ -153,6 +153,7 @@ class JobMaster:
         self._recovery = RecoveryReport()
         self._delivered = DeliveredOnce(collect, take_back)
         self._told: set[str] = set()  # Notes on the choice of a checkpoint.
+        self._has_run = False  # All its subtasks have, in an attempt of this driver.
         self._fence = Fence(store, job_id, describe_driver(is_managed=control is not None))
         self._restorer = Restorer(self._job, store, open_store, self._fence, restore_from)
         self._checkpoints = CheckpointRunner(
@@ -324,12 +325,8 @@ class JobMaster:
         self._check_heartbeats(now)
         if self._is_past(self._slots.deadline_ms, now):
             self._slots.deadline_ms = None
-            if not self._slots.are_enough and not self._had_slots:
-                self._end(JobStatus.FAILED, self._want_of_slots())
-                return
             if not self._slots.are_enough:
-                self._attempt.workers_asked = True  # No workers are to be started for it.
-                self._fail_attempt(self._want_of_slots())
+                self._slots_did_not_come()
         if self._attempt.suspicion is not None and now >= self._attempt.suspicion[1]:
             cause, _ = self._attempt.suspicion
             self._attempt.suspicion = None
@@ -352,29 +349,18 @@ class JobMaster:
     def _is_past(due_ms: int | None, now: int) -> bool:
         return due_ms is not None and now >= due_ms
 
-    def _want_of_slots(self) -> str:
-        timeout_ms = self._job.config.slots_timeout_ms
-        lack = (
-            f"{len(self._slots)} of {self.slot_count} slots registered within {timeout_ms} ms; the "
-            f"cluster has {self._cluster.core_count()} cores"
-        )
-        if self._had_slots:
-            return (
-                f"{lack}. There were enough before: look in the cluster for the executor that it "
-                "has lost and not replaced"
-            )
-        return (
-            f"{lack}. Lower the parallelism, give the cluster more cores "
-            f"(local[{self.slot_count}] on one machine), or raise slots_timeout_ms"
-        )
-
-    @property
-    def _had_slots(self) -> bool:
-        """Whether the cluster had the slots before. Without a control plane it may be another."""
+    def _slots_did_not_come(self) -> None:
+        # Without a control plane the cluster may be another than that of the checkpoint.
         choice = None if self._control is None else self._attempt.choice
-        return self._slots.were_enough or (
+        had_them = self._slots.were_enough or (
             choice is not None and choice.had_slots(self._job.job_id, self.slot_count)
         )
+        cause = self._slots.want(self._job.config.slots_timeout_ms, had_them=had_them)
+        if had_them:
+            self._attempt.workers_asked = True  # No workers are to be started for it.
+            self._fail_attempt(cause)
+        else:
+            self._end(JobStatus.FAILED, cause)
 
     def _check_heartbeats(self, now: int) -> None:
         for index, cause in self._slots.silent(now):
@@ -393,7 +379,7 @@ class JobMaster:
             case SlotHeartbeat(slot_index):
                 self._slots.heard(slot_index, self._clock.now_ms())
             case SlotFailed(slot_index, cause):
-                self._end(JobStatus.FAILED, f"slot {slot_index} cannot run the pipeline: {cause}")
+                self._slot_failed(slot_index, f"slot {slot_index} cannot run the pipeline: {cause}")
             case WorkerExited(slot_index, attempt, pid, exit_code, stderr_tail, is_out_of_memory):
                 if attempt == self._attempt.number:
                     how = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit {exit_code}"
@@ -403,6 +389,15 @@ class JobMaster:
                     self._fail_attempt(
                         f"the worker process of slot {slot_index} {end}: {how}{tail}"
                     )
+
+    def _slot_failed(self, slot_index: int, cause: str) -> None:
+        if not self._has_run:
+            self._end(JobStatus.FAILED, cause)
+        elif self._slots.have_place(slot_index):
+            # The pipeline ran in other processes: files may be away, or the machine be another.
+            self._fail_attempt(cause)
+        else:
+            self._note(cause)  # It is a spare.
 
     def on_slot_lost(self, slot_index: int, spark_attempt: int) -> None:
         """The connection to a slot was lost."""
@@ -649,7 +644,7 @@ class JobMaster:
     def _running(self) -> None:
         self._change(JobStatus.RUNNING)
         attempt, now = self._attempt, self._clock.now_ms()
-        attempt.has_run = True
+        attempt.has_run = self._has_run = True
         recovered = self._recovery.running(attempt, self._checkpoints.restored_records, now)
         if recovered is not None:
             self._report(recovered)

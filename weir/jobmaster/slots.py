@@ -61,6 +61,27 @@ class Slots:
         """Whether an attempt had all of its slots: the cluster has the room for them."""
         return bool(self._places)
 
+    def want(self, timeout_ms: int, *, had_them: bool) -> str:
+        """The cause of a failure for want of slots, with advice.
+
+        Args:
+            timeout_ms: The time in which they did not come.
+            had_them: Whether the job had all of them before.
+        """
+        lack = (
+            f"{len(self)} of {self._needed} slots registered within {timeout_ms} ms; the cluster "
+            f"has {self._cluster.core_count()} cores"
+        )
+        if had_them:
+            return (
+                f"{lack}. There were enough before: look in the cluster for the executor that it "
+                "has lost and not replaced"
+            )
+        return (
+            f"{lack}. Lower the parallelism, give the cluster more cores "
+            f"(local[{self._needed}] on one machine), or raise slots_timeout_ms"
+        )
+
     def find(self, slot_index: int) -> SlotRegistered | None:
         """The registration of a slot; None: there is none, or the slot was lost since."""
         slot = self._slots.get(slot_index)

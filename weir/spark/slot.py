@@ -149,7 +149,7 @@ class _Supervisor:
         self._template: _Template | None = None
         self._workers: list[_Worker] = []  # The last one serves, all before it are being killed.
         self._wanted: StartWorker | None = None  # Waits for the template.
-        self._failure = ""  # Why this slot cannot serve.
+        self._failure = ""  # Why this slot cannot serve at all.
         self._masker = Masker()  # Of the job's secrets.
         self._masked_stdout: MaskedPipe | None = None
         self._copies: LocalDirectory | None = None  # Of state files, from worker to worker.
@@ -239,7 +239,8 @@ class _Supervisor:
                 self._copies = LocalDirectory(accepted.copies_directory, COPIES, accepted.job_id)
             except ConfigError as error:
                 if not _is_for_want_of_space(error):
-                    self._fail(f"on {self._host}: {error}")
+                    self._failure = f"on {self._host}: {error}"
+                    self._fail(self._failure)
                     return
                 logger.warning("the slot goes on without local copies: %s", error)
         self._start_template()
@@ -262,8 +263,7 @@ class _Supervisor:
                 worker.stop(time.monotonic() + grace_s)
 
     def _fail(self, cause: str) -> None:
-        """Report that this slot cannot serve; the job master then fails the job."""
-        self._failure = cause
+        """Report that this slot cannot serve; the job master fails the job, or tries again."""
         self._wanted = None
         self._connection.send(SlotFailed(self._slot_index, self._masker.text(cause)))
 
@@ -301,6 +301,7 @@ class _Supervisor:
                 template.ready = True
                 self._run_wanted()
             case ProgramFailed(cause):
+                template.has_failed = True
                 self._fail(
                     f"the pipeline cannot be loaded on {self._host}; the modules it imports have "
                     "to be installed there, or sent along (spark-submit --py-files, "
@@ -336,10 +337,10 @@ class _Supervisor:
         for worker in [w for w in self._workers if w.template is None]:
             worker.kill()
             self._on_worker_ended(worker, -signal.SIGKILL, cause)
-        if template.ready:
+        if template.ready or (template.has_failed and self._wanted is not None):
             self._start_template()
             return
-        if self._failure:
+        if template.has_failed:
             return
         cause += " while it loaded the pipeline"
         tail = f"{cause}\n{template.stderr.tail}"
@@ -509,6 +510,7 @@ class _Template:
             OSError: There is no room for another process or pipe.
         """
         self.ready = False
+        self.has_failed = False  # To load the program; its end is to come.
         self.kills_before = kills_before  # By the kernel in this slot's cgroup.
         self.stderr = _Stderr(masker)
         try:

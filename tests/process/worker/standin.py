@@ -177,6 +177,13 @@ def linger_once(marker: Path) -> None:
         threading.Event().wait()
 
 
+def fail_once(marker: Path) -> None:
+    """Raise where the marker is not there yet, which is made."""
+    if not marker.exists():
+        marker.touch()
+        raise ImportError("the modules are away")
+
+
 def start_a_thread() -> None:
     """For programs that start a thread while they are loaded."""
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()

@@ -26,7 +26,7 @@ from tests.process.worker.fake_master import (
     program,
     supervisor,
 )
-from tests.process.worker.standin import exchange_graph, linger_once, start_a_thread
+from tests.process.worker.standin import exchange_graph, fail_once, linger_once, start_a_thread
 from tests.waiting import TIMEOUT_S, wait_until
 from weir.channels.identity import SlotIdentity
 from weir.ids import AttemptNumber
@@ -196,6 +196,16 @@ def test_a_program_that_cannot_be_loaded_fails_the_slot_with_the_traceback(
         assert "Traceback" in failed.cause
         master.order_worker(slot, 1)
         assert master.expect(SlotFailed)[1] == failed
+
+
+def test_a_program_that_could_not_be_loaded_is_loaded_for_the_next_worker(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    loaded = program(Loads(partial(fail_once, tmp_path / "marker"), exchange_graph(1)))
+    with supervisor(master):
+        slot = master.accept_slot(loaded)
+        assert "the modules are away" in master.expect(SlotFailed)[1].cause
+        master.start_worker(slot, 1)
 
 
 def test_a_program_that_crashes_the_interpreter_fails_the_slot(

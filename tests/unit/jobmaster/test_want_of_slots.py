@@ -1,4 +1,4 @@
-"""A cluster with fewer slots than the job needs: at the job's begin, and when it has lost some."""
+"""Slots that do not come, or cannot serve: at the job's begin, and when it has run."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ from tests.unit.jobmaster.job_harness import JobHarness, delayed, stored_checkpo
 from tests.unit.jobmaster.test_remote_checkpoints import Managed
 from weir.config import RestartConfig, RestartStrategyKind
 from weir.ids import CheckpointId, JobId
-from weir.protocol.events import JobChanged
+from weir.protocol.deployment import SlotFailed
+from weir.protocol.events import JobChanged, Notice
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.storage.catalog import RestoreRequest
 from weir.storage.local import LocalStore
@@ -97,3 +98,31 @@ def test_a_new_run_on_another_cluster_fails_at_once_where_its_slots_do_not_come(
     job = JobHarness(store=store, slots_timeout_ms=60_000)
     a_minute_with_one_slot(job)
     assert (job.status, WANT in job.master.cause) == (JobStatus.FAILED, True)
+
+
+def test_a_slot_that_cannot_load_a_pipeline_that_ran_leaves_it_to_the_restart_strategy() -> None:
+    job = JobHarness(restart=delayed(5_000)).running()
+    job.master.on_slot_lost(1, 0)
+    job.wait(5_000)
+    job.register(1, spark_attempt=1)
+    job.master.on_slot(SlotFailed(1, "No module named 'x'"))
+    assert job.status is JobStatus.RESTARTING
+    failing = [e.cause for e in job.events if isinstance(e, JobChanged) and e.cause]
+    assert failing[-1] == "slot 1 cannot run the pipeline: No module named 'x'"
+    job.restarted(5_000)
+    assert job.status is JobStatus.RUNNING
+
+
+def test_a_spare_slot_that_cannot_load_the_pipeline_disturbs_no_job_that_runs() -> None:
+    job = JobHarness(spare_slots=1).running()
+    job.register(2)
+    job.master.on_slot(SlotFailed(2, "No module named 'x'"))
+    assert job.status is JobStatus.RUNNING
+    (note,) = job.happened(Notice)
+    assert note.text == "slot 2 cannot run the pipeline: No module named 'x'"
+
+
+def test_a_pipeline_that_never_ran_fails_where_a_slot_cannot_load_it() -> None:
+    job = JobHarness().deployed()
+    job.master.on_slot(SlotFailed(1, "No module named 'x'"))
+    assert job.status is JobStatus.FAILED
