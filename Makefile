@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 LOCK_VENV := .venv-lock
 # uv with its hashes, as the lock has it; uv installs the others in half of pip's time. It leaves
@@ -52,14 +52,14 @@ $(STAMP): requirements.lock package-lock.json pyproject.toml | check
 	@echo "step 1 of 5: creating the virtual environment, about 5 s; next: packages"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "step 2 of 5: installing packages, half a minute to 5 minutes without output; next: Weir"
-	@{ $(LOCKED_UV) | $(PIP_INSTALL) --require-hashes -r /dev/stdin && \
+	@{ $(LOCKED_UV) | $(BIN)/python $(PIP_INSTALL) --require-hashes -r /dev/stdin && \
 	  TMPDIR=$(abspath $(VENV)) \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode \
 	    --require-hashes -r requirements.lock; } || { \
 	  echo "uv could not install them, see above. Next try: pip, which reads pip.conf"; \
-	  $(PIP_INSTALL) --use-pep517 --require-hashes -r requirements.lock; }
+	  $(BIN)/python $(PIP_INSTALL) --use-pep517 --require-hashes -r requirements.lock; }
 	@echo "step 3 of 5: installing Weir itself, about 5 s; next: plotly.js"
-	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@echo "step 4 of 5: fetching the small bundle of plotly.js with npm, about 5 s; next: the classes of Spark"
 	@command -v npm >/dev/null && npm ci --silent || \
 	  echo "Without npm pages load the whole plotly.js, once per browser: 1.5 MB instead of 0.5 MB."
@@ -121,8 +121,7 @@ bench-compare: setup ## Show the newest benchmarks beside the last release's
 # One universal file, for every platform and Python version that pyproject.toml allows.
 lock: ## Resolve the newest allowed versions into requirements.lock
 	$(PYTHON) -m venv --clear $(LOCK_VENV)
-	$(LOCKED_UV) | $(LOCK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --require-hashes -r /dev/stdin
+	$(LOCKED_UV) | $(LOCK_VENV)/bin/python $(PIP_INSTALL) --require-hashes -r /dev/stdin
 	$(LOCK_VENV)/bin/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
 	  --upgrade --generate-hashes \
 	  --custom-compile-command "make lock" --output-file requirements.lock
@@ -131,8 +130,7 @@ lock: ## Resolve the newest allowed versions into requirements.lock
 # In an environment of its own: what audits the lock is no part of it.
 audit: ## Compare the locked packages with the published advisories (needs the internet)
 	@test -x $(AUDIT_VENV)/bin/pip-audit || { $(PYTHON) -m venv --clear $(AUDIT_VENV) && \
-	  $(AUDIT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    pip-audit==$(PIP_AUDIT_VERSION); }
+	  $(AUDIT_VENV)/bin/python $(PIP_INSTALL) pip-audit==$(PIP_AUDIT_VERSION); }
 	@$(PYTHON) .ci/audit.py $(AUDIT_VENV)/bin/pip-audit npm
 
 clean: ## Remove the environment, the caches and all build output

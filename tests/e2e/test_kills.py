@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from tests.e2e.plane import Plane, PlaneJob, wait_for
+from tests.processes import stopped
 from tests.spark.harness import Count, count, rows_of, wrong_numbers
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
@@ -89,15 +90,11 @@ def kill_during_checkpoint(job: PlaneJob, pid: Callable[[], int]) -> int:
     A worker process is held up meanwhile, so that the checkpoint cannot end before the kill, and
     the checkpoint's own times are compared with the kill's.
     """
-    victim, worker = pid(), psutil.Process(job.worker_pid)
-    worker.suspend()
-    try:
+    victim = pid()
+    with stopped(job.worker_pid):  # It may be the victim.
         under_way = job.await_held()
         killed_at = datetime.now(UTC)
         os.kill(victim, signal.SIGKILL)
-    finally:
-        with suppress(psutil.NoSuchProcess):  # It may be the victim.
-            worker.resume()
     struck = wait_for(lambda: job.get(f"checkpoints/{under_way}"), f"checkpoint {under_way}")
     assert datetime.fromisoformat(struck["triggered_at"]) <= killed_at
     settled_at = struck["settled_at"]

@@ -6,16 +6,16 @@ began until the next fault are the restores that it took.
 """
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 import psutil
 
+from tests.processes import stopped
 from tests.soak.disk import Disk
 from tests.soak.job import NoSuchProcess, SoakJob
 from tests.soak.place import Place
@@ -117,7 +117,7 @@ class Storm:
                 one.fired = True
             case Act.STOP:
                 victim = self._victim(fault)
-                with _stopped(victim):
+                with stopped(victim.pid):
                     one.fired = victim.status() == psutil.STATUS_STOPPED
                     time.sleep(lasts_s)
             case Act.CLOCK:
@@ -169,20 +169,6 @@ class Storm:
             before = self._job.seen().completed
             time.sleep(lasts_s / 2)
             return self._job.seen().completed == before
-
-
-@contextmanager
-def _stopped(process: psutil.Process) -> Iterator[None]:
-    try:
-        process.send_signal(signal.SIGSTOP)
-        wait_until(
-            lambda: not process.is_running() or process.status() == psutil.STATUS_STOPPED,
-            f"process {process.pid} is stopped",
-        )
-        yield
-    finally:
-        with suppress(psutil.NoSuchProcess):  # Replaced meanwhile, and killed.
-            process.send_signal(signal.SIGCONT)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from tests.e2e.plane import SETTLE_S, PlaneJob, wait_for
+from tests.processes import stopped
 
 LONG_MS = 1_000  # What a checkpoint takes that a trouble has hit.
 RATES_S = 2.5  # Shares of time are of the last two seconds; after that they are the trouble's.
@@ -164,17 +165,6 @@ def busy_loops(count: int) -> Iterator[None]:
         for loop in loops:
             loop.kill()
             loop.wait()
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """A process that is stopped, and goes on unless it was replaced."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
 
 
 def storage_full(run: Run) -> Json:

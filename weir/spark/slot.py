@@ -327,9 +327,10 @@ class _Supervisor:
         return next(w for w in self._workers if w.attempt == attempt and w.pid is None)
 
     def _on_template_ended(self, template: "_Template") -> None:
-        """The template ended: kill its workers, which it cannot reap now, and start another.
+        """The template ended: kill its workers, which it cannot reap now.
 
-        One that ended by itself while it loaded the pipeline would do so each time.
+        Another is started at once where this one had loaded the pipeline, or a worker is wanted
+        since it could not; else with the next command to start a worker.
         """
         self._detach(template)
         exit_code = template.end()
@@ -337,23 +338,20 @@ class _Supervisor:
         for worker in [w for w in self._workers if w.template is None]:
             worker.kill()
             self._on_worker_ended(worker, -signal.SIGKILL, cause)
+        while_loading = f"{cause} while it loaded the pipeline\n{template.stderr.tail}"
         if template.ready or (template.has_failed and self._wanted is not None):
             self._start_template()
-            return
-        if template.has_failed:
-            return
-        cause += " while it loaded the pipeline"
-        tail = f"{cause}\n{template.stderr.tail}"
-        if exit_code in KILLS:
-            self._not_loaded(exit_code, tail, template.kills_before)
+        elif template.has_failed:
+            return  # That was reported.
+        elif exit_code in KILLS:
+            self._not_loaded(exit_code, while_loading, template.kills_before)
         else:
-            self._fail(tail)
+            self._fail(while_loading)
 
     def _not_loaded(self, exit_code: int, cause: str, kills_before: int = 0) -> None:
         """No template loads the pipeline: the attempt fails, and the restart strategy decides.
 
-        The next command to start a worker starts the next template, also where no worker is wanted
-        yet.
+        Where no worker is wanted yet, none is told: the next command starts another template.
         """
         logger.warning("%s", cause.partition("\n")[0])
         if self._wanted is not None:

@@ -21,6 +21,7 @@ from controlplane.embedded.redis import Redis
 from jobs import services as job_services
 from tests.database.checkpoints.line import Line
 from tests.database.jobs import builders as jobs
+from tests.processes import stopped
 from tests.services import blocked_here
 from tests.waiting import wait_until
 from weir.protocol.lifecycle import JobStatus
@@ -224,8 +225,6 @@ def test_a_broker_that_is_away_is_logged_and_left_alone(
 def test_a_broker_that_hangs_holds_no_caller_up_for_long(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import os
-    import signal
 
     import redis as client
 
@@ -233,13 +232,10 @@ def test_a_broker_that_hangs_holds_no_caller_up_for_long(
         pid = broker.info("server")["process_id"]
     monkeypatch.undo()
     monkeypatch.setitem(countdowns.app.conf, "broker_url", redis.url)
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(pid):
         started = time.monotonic()
         countdowns.send("a-job", 0.25)
         assert time.monotonic() - started < 60 * countdowns.TIMEOUT_S
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert "could not be scheduled" in caplog.text
 
 

@@ -16,6 +16,7 @@ import psutil
 from checkpoints.verdict.facts import ThreadsBeside
 from checkpoints.verdict.starvation import LOCK_SHARE, LOCK_WAIT_MS
 from tests.process.worker.fake_master import REPOSITORY
+from tests.processes import stopped
 
 # The argument is the function that four threads run; a report, or null, is printed again and again.
 PROGRAM = """
@@ -72,19 +73,13 @@ def reports_of(
             assert process.stdout is not None
             lines = [json.loads(process.stdout.readline()) for _ in range(REPORTS)]
             if frozen_s is not None:
-                freeze(psutil.Process(process.pid), frozen_s)
+                with stopped(process.pid):
+                    time.sleep(frozen_s)
+                    assert psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
             lines = [json.loads(process.stdout.readline()) for _ in range(REPORTS)]
         finally:
             process.kill()
     return [line for line in lines if line is not None]
-
-
-def freeze(process: psutil.Process, seconds: float) -> None:
-    """Stop a process for a while."""
-    process.suspend()
-    time.sleep(seconds)
-    assert process.status() == psutil.STATUS_STOPPED
-    process.resume()
 
 
 def mean(reports: list[dict[str, Any]], field: str) -> float:

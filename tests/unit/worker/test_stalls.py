@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import psutil
 import pytest
 
 from tests.builders import barrier, subtask
 from tests.process.worker.fake_master import FakeMaster, fake_master, supervisor
 from tests.process.worker.fake_master import program as dumped
+from tests.processes import stopped
 from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.subtask_harness import ATTEMPT, Reports
 from tests.waiting import wait_until
@@ -525,10 +525,8 @@ def test_the_time_in_which_its_process_was_stopped_is_none_of_a_calls() -> None:
 
     with running(2) as (master, workers):
         heard_until(master, lambda heard: bool(stalls(heard, of_process=False)), "the map stalls")
-        process = psutil.Process(workers[1][1].pid)
-        process.suspend()
-        time.sleep(frozen_s)
-        process.resume()
+        with stopped(workers[1][1].pid):
+            time.sleep(frozen_s)
         heard = heard_until(
             master,
             lambda heard: (
