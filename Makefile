@@ -122,7 +122,7 @@ bench-compare: setup ## Show the newest benchmarks beside the last release's
 lock: ## Resolve the newest allowed versions into requirements.lock
 	$(PYTHON) -m venv --clear $(LOCK_VENV)
 	$(LOCKED_UV) | $(LOCK_VENV)/bin/python $(PIP_INSTALL) --require-hashes -r /dev/stdin
-	$(LOCK_VENV)/bin/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
+	TMPDIR=$(abspath $(LOCK_VENV)) $(LOCK_VENV)/bin/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
 	  --upgrade --generate-hashes \
 	  --custom-compile-command "make lock" --output-file requirements.lock
 	rm -rf $(LOCK_VENV)
