@@ -254,7 +254,8 @@ class Window:
         One that says why it could not be drawn is enough.
         """
         script = (
-            "document.querySelector('main [aria-busy=true]') === null"
+            "document.readyState !== 'loading'"
+            " && document.querySelector('main [aria-busy=true]') === null"
             " && [...document.querySelectorAll('[data-figure]')]"
             ".every((e) => e.dataset.drawn || e.offsetParent === null || e.matches('.failed'))"
         )

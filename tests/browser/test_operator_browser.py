@@ -101,7 +101,8 @@ def test_from_a_slot_to_its_operator_and_the_charts_of_its_day(window: Window) -
     window.follow("hourly-1", within="#slot-1")
     window.sees("h2", "hourly")
     window.await_figures()
-    begins = "(document.querySelector('[data-figure]').data ?? [{x: ['~']}])[0].x[0]"
+    # No figure in a page that is still on its way, no data in one that is not drawn yet.
+    begins = "(document.querySelector('[data-figure]')?.data ?? [{x: ['~']}])[0].x[0]"
     of_the_hour = window.evaluate(begins)
     window.follow("6 hours")
     wait_until(lambda: window.evaluate(begins) < of_the_hour, "three hours are drawn")
