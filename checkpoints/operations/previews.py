@@ -96,6 +96,8 @@ def restore(
             **given,
             "restore": uri,
             "origin": origin,
+            # Kept until the preview has ended; savepoints are by themselves.
+            "checkpoint": restore if isinstance(restore, int) else None,
             "pipeline": _named(runs),
             "options": checked.options,
         }

@@ -142,7 +142,7 @@ def _claim(job_id: str) -> tuple[Job, datetime, list[Checkpoint]] | None:
             return None
         now = clock.now()
         lease_until = now + clock.milliseconds(LEASE_S * 1_000)
-        needed = references.retained_ids(job)
+        needed = references.retained_ids(job) | references.previewed_ids(job)
         claimed, kept = [], []
         for row in _due(now).filter(job=job).order_by("number")[:BATCH]:
             if row.number in needed:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from checkpoints.catalog import restore_targets
 from checkpoints.coordinator.shell import state_of
 from checkpoints.models import Savepoint
-from jobs.models import Attempt, Job
+from jobs.models import OPEN_OPERATIONS, Attempt, Job, Operation, OperationKind
 from weir.protocol.pending import STOP_KINDS
 
 
@@ -33,6 +33,19 @@ def retained_ids(job: Job) -> set[int]:
     if (stop := _stop_to_complete(job)) is not None:
         needed.add(stop)
     return needed
+
+
+def previewed_ids(job: Job) -> set[int]:
+    """The numbers of a job's checkpoints that its previews under way are about to read.
+
+    An upgrade begins with a preview, which takes some seconds to start: a job with many checkpoints
+    a second has let go of its newest one by then.
+    """
+    previews = Operation.objects.filter(
+        job=job, kind=OperationKind.PREVIEW, status__in=OPEN_OPERATIONS
+    )
+    numbers = previews.values_list("parameters__checkpoint", flat=True)
+    return {number for number in numbers if number is not None}
 
 
 def users_of(savepoint: Savepoint, but_for: Job | None = None) -> list[str]:

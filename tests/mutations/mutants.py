@@ -514,6 +514,10 @@ MUTANTS: tuple[Mutant, ...] = (
             "return True",
         ),
         ("2.0 ** min(row.discard_tries - 1, 20)", "2.0 ** 0"),
+        (
+            "needed = references.retained_ids(job) | references.previewed_ids(job)",
+            "needed = references.retained_ids(job)",
+        ),
     ),
     *_planted(
         "tests/database/controlplane/test_retention.py tests/database/checkpoints/test_old_rows.py",

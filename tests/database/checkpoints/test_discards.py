@@ -1,5 +1,6 @@
 """Files of checkpoints are deleted once unused, and not before."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from django.db import connection
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, CoordinatorRow, SubtaskAck
+from checkpoints.operations import previews
 from checkpoints.retention import discards, sweep
 from controlplane.base import clock
-from jobs.models import Attempt, Job
+from jobs import operations
+from jobs.models import Attempt, Job, Operation
 from tests import builders as protocol
 from tests.database.checkpoints.line import Line
 from tests.database.checkpoints.storage import files, put_shared, put_state, shared_name
@@ -125,6 +128,30 @@ def test_nothing_that_is_needed_is_deleted(db: None) -> None:
     Attempt.objects.filter(job=line.job_id).update(ended_at=clock.now())
     jobs.pass_time(line.checkpoint(1), 60, "discard_due_at")
     assert discards.discard_due() == 1
+
+
+@pytest.mark.parametrize(
+    "preview",
+    [
+        lambda job: previews.restore(None, job, restore=1),
+        lambda job: previews.rollback(None, job, checkpoint=1),
+    ],
+    ids=["restore", "rollback"],
+)
+def test_a_checkpoint_stays_until_its_preview_has_ended(
+    db: None, preview: Callable[[str], Operation]
+) -> None:
+    line = Line.running(retained_max=1)
+    completed(line, 1)
+    operation = preview(line.job_id)
+    completed(line, 2)
+    assert line.statuses()[1] == "subsumed"
+    assert discards.discard_due() == 0
+    assert f"chk-1/1/{STATE}" in files(line.job)
+    operations.succeed(operation, {})
+    jobs.pass_time(line.checkpoint(1), discards.NEEDED_AGAIN_S, "discard_due_at")
+    assert discards.discard_due() == 1
+    assert line.statuses()[1] == "discarded"
 
 
 def test_completed_ones_stay_while_a_driver_may_be_restoring(db: None) -> None:
