@@ -2,7 +2,8 @@
 
 A fault has *fired* when its process got the signal, or when the disk let no checkpoint complete. It
 is *recovered* from when a checkpoint completed that was triggered after it; the attempts that
-began until the next fault are the restores that it took.
+began until the next fault are the restores that it took. An operation fires when it is accepted,
+has ended by its recovery, and may fail only where another fault can be the cause.
 """
 
 import os
@@ -17,9 +18,9 @@ import psutil
 
 from tests.processes import stopped
 from tests.soak.disk import Disk
-from tests.soak.job import NoSuchProcess, SoakJob
+from tests.soak.job import NoSuchProcess, RefusedError, SoakJob
 from tests.soak.place import Place
-from tests.soak.schedule import Act, Fault, Schedule
+from tests.soak.schedule import OPERATIONS, Act, Fault, Schedule
 from tests.spark.harness import SESSION
 from tests.waiting import wait_until
 
@@ -38,7 +39,7 @@ class Struck:
     fired: bool = False
     recovered: bool = False
     attempts: int = 0  # Those that began until the next fault, or the recovery.
-    told: str = ""  # The reason where it did not fire.
+    told: str = ""  # The reason where it did not fire, or where the operation failed.
 
 
 class Storm:
@@ -58,13 +59,14 @@ class Storm:
         self._look = look  # At the storage, while no driver runs.
         self._session = session
         self._attempts = 0  # That are set down to a fault.
+        self._under_way: list[tuple[str, Struck]] = []  # Operations.
         self.struck: list[Struck] = []
 
     def run(self, schedule: Schedule) -> None:
         """Carry out every fault, and wait for the recovery from the last one.
 
         Raises:
-            AssertionError: The job did not recover.
+            AssertionError: The job did not recover, or an operation failed by itself.
             JobEnded: It ended.
         """
         self._progress(1)
@@ -81,11 +83,15 @@ class Storm:
             time.sleep(fault.delay_ms / 1_000)
             try:
                 self._strike(fault, one)
-            except (NoSuchProcess, psutil.NoSuchProcess) as error:
+            except (NoSuchProcess, RefusedError, psutil.NoSuchProcess) as error:
                 one.told = str(error)
         self._recovered(waiting)
 
     def _recovered(self, waiting: list[Struck]) -> None:
+        for operation, one in self._under_way:
+            one.told = self._job.end_of(operation)
+            assert not one.told or len(waiting) > 1, f"{one.kind} failed by itself: {one.told}"
+        self._under_way.clear()
         if waiting:
             # The next one may have been under way when the fault struck; the one after was not.
             self._progress(2)
@@ -138,6 +144,9 @@ class Storm:
                 self._job.interrupt()
                 one.fired = True
                 self._look()
+            case act if act in OPERATIONS:
+                self._under_way.append((self._job.ask(fault), one))
+                one.fired = True
         if not one.fired:
             one.told = "nothing was held up by it"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.soak.schedule import Fault
 from weir.cli.uri import jobs_in
 from weir.errors import WeirError
 from weir.ids import JobId
@@ -24,6 +25,10 @@ class JobFinished(JobEnded):
 
 class NoSuchProcess(LookupError):
     """The process that a fault is meant for is not there at present."""
+
+
+class RefusedError(Exception):
+    """An operation is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,18 @@ class SoakJob(ABC):
     @abstractmethod
     def interrupt(self) -> None:
         """Cancel it as a user does at its terminal, and wait until it is over."""
+
+    def ask(self, fault: Fault) -> str:
+        """Ask for an operation; its id.
+
+        Raises:
+            RefusedError: It is refused now, as one during another is.
+        """
+        raise NotImplementedError(f"there is no {fault.kind} in library mode")
+
+    def end_of(self, operation: str) -> str:
+        """Wait until an operation has ended; the reason if it failed, else nothing."""
+        raise NotImplementedError(f"there is no operation {operation} in library mode")
 
     @property
     @abstractmethod

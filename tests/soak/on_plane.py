@@ -1,17 +1,26 @@
 """A round's job under a control plane, whose own processes die as well and are started again."""
 
+import time
 import uuid
+from http.client import CONFLICT, INTERNAL_SERVER_ERROR
 from pathlib import Path
 from typing import Any
 
 import psutil
 from urllib3.exceptions import HTTPError
 
-from tests.e2e.plane import FINAL, Plane, PlaneJob
+from tests.e2e.plane import FINAL, Plane, PlaneJob, wait_for
 from tests.soak import pipeline
-from tests.soak.job import JobEnded, JobFinished, NoSuchProcess, SoakJob, of_slot
+from tests.soak.job import (
+    JobEnded,
+    JobFinished,
+    NoSuchProcess,
+    RefusedError,
+    SoakJob,
+    of_slot,
+)
 from tests.soak.place import Place
-from tests.soak.schedule import IN_JOB
+from tests.soak.schedule import IN_JOB, PARALLELISM, Act, Fault
 from tests.soak.verdict import leftovers
 from tests.waiting import wait_until
 from weir.examples.control_plane import RequestRefusedError
@@ -21,6 +30,7 @@ ENVIRONMENT = {
     "WEIR_DRIVER_TIMEOUT_MS": "8000",  # A silent driver is noticed within a round.
     "WEIR_LOG_LEVEL": "INFO",
 }
+PIPELINE = {"kind": "module", "module": pipeline.__name__}
 SERVICES = {"worker service": "worker"}  # A job has workers of its own.
 SWEPT_S = 60.0
 SOON_S = 10.0
@@ -47,8 +57,8 @@ class ControlledJob(SoakJob):
         self._plane = plane
         submission = {
             "name": pipeline.NAME,
-            "pipeline": {"kind": "module", "module": pipeline.__name__},
-            "parallelism": 2,
+            "pipeline": PIPELINE,
+            "parallelism": PARALLELISM,
             "parameters": {"round": str(place.root)},
         }
         operation = plane.client.post("jobs", submission, key=str(uuid.uuid4()))
@@ -83,6 +93,47 @@ class ControlledJob(SoakJob):
     def interrupt(self) -> None:
         """Not for jobs of a control plane: there is no terminal."""
         raise NotImplementedError
+
+    def ask(self, fault: Fault) -> str:
+        what, body = self._request(fault)
+        key = str(uuid.uuid4())  # Asked again where the answer is lost, it is one operation.
+        deadline = time.monotonic() + SOON_S
+
+        def accepted() -> str:
+            try:
+                operation = self._plane.client.post(f"jobs/{self.job_id}/{what}", body, key=key)
+            except RequestRefusedError as error:
+                if error.status == CONFLICT and time.monotonic() < deadline:
+                    return ""  # The job is starting, or another operation is under way.
+                if error.status < INTERNAL_SERVER_ERROR:
+                    raise RefusedError(str(error)) from error
+                raise
+            return str(operation["id"])
+
+        return str(wait_for(accepted, f"the {fault.kind} is accepted"))
+
+    def _request(self, fault: Fault) -> tuple[str, dict[str, Any]]:
+        match fault.kind.act:
+            case Act.SAVEPOINT:
+                return "savepoints", {}
+            case Act.ROLLBACK:
+                return "rollback", {"checkpoint": wait_for(self._oldest, "a retained checkpoint")}
+            case Act.RESCALE:
+                return "rescale", {"parallelism": fault.parallelism}
+            case Act.UPGRADE:
+                return "upgrade", {"pipeline": PIPELINE}
+            case act:
+                return str(act), {}
+
+    def _oldest(self) -> int:
+        """The number of its oldest checkpoint that is retained, 0 for none."""
+        completed = self._job.checkpoints(status="completed")
+        retained = (int(one["number"]) for one in completed if not one["discarded_at"])
+        return min(retained, default=0)
+
+    def end_of(self, operation: str) -> str:
+        ended = self._plane.await_end(operation)
+        return "" if ended["status"] == "succeeded" else f"{ended['status']}: {ended['error']}"
 
     @property
     def is_finished(self) -> bool:

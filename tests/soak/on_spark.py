@@ -11,6 +11,7 @@ import psutil
 from tests.soak import pipeline
 from tests.soak.job import JobEnded, JobFinished, NoSuchProcess, SoakJob, of_slot, only_job
 from tests.soak.place import Place
+from tests.soak.schedule import PARALLELISM
 from tests.spark.harness import SESSION, processes_of
 from weir.ids import JobId
 
@@ -91,6 +92,7 @@ class SparkJob(SoakJob):
         events = self._place.logs / f"events-{self._starts}.jsonl"
         command = [sys.executable, "-m", "weir", "run", pipeline.__file__]
         command += ["--master", f"local[{SLOTS}]", "--storage", str(self.storage)]
+        command += ["--parallelism", str(PARALLELISM)]
         command += ["--events", str(events), "--arg", f"round={self._place.root}"]
         if self._starts > 1:
             command += ["--restore", "latest"]

@@ -28,7 +28,7 @@ def build(env: StreamExecutionEnvironment, place: Place) -> None:
     told = place.read()
     inline = {"execution.checkpointing.data-inline-threshold": str(told["inline_max_bytes"])}
     env.configure(Configuration(SETTINGS | inline))
-    env.set_parallelism(told["parallelism"]).set_max_parallelism(MAX_PARALLELISM)
+    env.set_max_parallelism(MAX_PARALLELISM)
     env.enable_checkpointing(told["interval_ms"])
     # The full disk, not the number of restarts, is what ends.
     env.set_restart_strategy(

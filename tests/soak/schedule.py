@@ -11,6 +11,8 @@ from typing import Any
 
 FAULTS = 4  # Of a round, unless told otherwise.
 DELAY_MAX_MS = 900  # About three intervals of checkpoints: any moment of one may be hit.
+PARALLELISM = 2  # Until a rescale.
+PARALLELISM_MAX = 3
 OVERLAPS = 0.25  # The share of faults that do not wait for the recovery from the one before.
 
 
@@ -22,7 +24,7 @@ class Where(StrEnum):
 
 
 class Act(StrEnum):
-    """The thing that is done to a process, or to the machine."""
+    """The thing that is done to a process, to the machine, or by an operator to the job."""
 
     KILL = "kill"
     STOP = "stop"  # SIGSTOP, and SIGCONT some seconds later.
@@ -31,7 +33,15 @@ class Act(StrEnum):
     REFUSE = "refused storage"
     CLOCK = "clock jump"  # The processes that start from now on have another wall clock.
     LOAD = "load"
+    # Operations, which are under way while the fault after them strikes.
+    SAVEPOINT = "savepoint"
+    ROLLBACK = "rollback"  # To the oldest retained checkpoint.
+    RESCALE = "rescale"
+    UPGRADE = "upgrade"  # To the same pipeline.
+    RESTART = "restart"
 
+
+OPERATIONS = (Act.SAVEPOINT, Act.ROLLBACK, Act.RESCALE, Act.UPGRADE, Act.RESTART)
 
 IN_JOB = ("worker", "template", "slot", "driver", "jvm")
 SERVICES = ("web", "worker service", "launcher", "beat", "redis", "postgres")
@@ -39,7 +49,7 @@ SERVICES = ("web", "worker service", "launcher", "beat", "redis", "postgres")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """A kind of fault: an act, and the process that it is done to; of the machine there is none."""
+    """A kind of fault: an act, and the process that it is done to, if any."""
 
     act: Act
     target: str = ""
@@ -62,6 +72,7 @@ KINDS: dict[Where, tuple[Kind, ...]] = {
         *_OF_JOBS,
         *(Kind(Act.KILL, service) for service in SERVICES),
         *(Kind(Act.STOP, service) for service in ("web", "worker service", "redis", "postgres")),
+        *map(Kind, OPERATIONS),
     ),
 }
 
@@ -79,6 +90,7 @@ class Fault:
     lasts_ms: int  # A stop, a full disk, a refusal, a load; of no meaning to others.
     slot: int
     jump_ms: int  # Of the wall clock.
+    parallelism: int  # To rescale to.
     overlaps: bool = False
 
 
@@ -89,7 +101,6 @@ class Schedule:
     seed: int
     where: Where
     programs: int
-    parallelism: int
     interval_ms: int
     alignment_timeout_ms: int | None  # None: always aligned; 0: unaligned from the start.
     inline_max_bytes: int
@@ -131,6 +142,7 @@ def schedule_of(
                 lasts_ms=rng.randint(500, 5_000),
                 slot=rng.randrange(2),
                 jump_ms=rng.choice([-1, 1]) * rng.randint(60_000, 7_200_000),
+                parallelism=rng.randint(1, PARALLELISM_MAX),
                 overlaps=number > 0 and rng.random() < overlaps,
             )
         )
@@ -138,7 +150,6 @@ def schedule_of(
         seed=seed,
         where=where,
         programs=rng.randint(1, 3),
-        parallelism=2,
         interval_ms=rng.choice([150, 300, 600]),
         alignment_timeout_ms=rng.choice([None, None, 0, 50]),
         inline_max_bytes=rng.choice([1, 20_000]),

@@ -12,7 +12,7 @@ import pytest
 from tests.soak import faults
 from tests.soak.disk import Disk
 from tests.soak.faults import Storm, Struck
-from tests.soak.job import NoSuchProcess, Seen, SoakJob
+from tests.soak.job import NoSuchProcess, RefusedError, Seen, SoakJob
 from tests.soak.place import Place
 from tests.soak.schedule import Act, Fault, Kind, Schedule, Where
 from weir.ids import JobId
@@ -28,6 +28,8 @@ class Sleeper(SoakJob):
         self.completed = 0
         self.attempts = 0
         self.interrupted = 0
+        self.asked: list[tuple[Act, int]] = []
+        self.failure = ""  # Of its operations.
         self.mend()
 
     job_id = JobId("sleeper")
@@ -50,6 +52,15 @@ class Sleeper(SoakJob):
     def interrupt(self) -> None:
         self.interrupted += 1
         self.close()
+
+    def ask(self, fault: Fault) -> str:
+        if fault.kind.act is Act.UPGRADE:
+            raise RefusedError("another operation is under way")
+        self.asked.append((fault.kind.act, fault.parallelism))
+        return str(len(self.asked))
+
+    def end_of(self, operation: str) -> str:
+        return self.failure
 
     def close(self) -> None:
         self.running.kill()
@@ -83,13 +94,20 @@ def schedule(*kinds: Kind, overlaps: bool = False) -> Schedule:
         seed=1,
         where=Where.SPARK,
         programs=1,
-        parallelism=2,
         interval_ms=300,
         alignment_timeout_ms=None,
         inline_max_bytes=1,
         tolerable_failures=0,
         faults=tuple(
-            Fault(kind=kind, delay_ms=1, lasts_ms=40, slot=0, jump_ms=-5_000, overlaps=overlaps)
+            Fault(
+                kind=kind,
+                delay_ms=1,
+                lasts_ms=40,
+                slot=0,
+                jump_ms=-5_000,
+                parallelism=3,
+                overlaps=overlaps,
+            )
             for kind in kinds
         ),
     )
@@ -133,6 +151,26 @@ def test_a_clock_jumps_with_the_death_of_its_process(job: Sleeper, tmp_path: Pat
     assert struck.fired
     assert Place(tmp_path).offset.read_text() == "-5000"
     assert job.attempts == 2
+
+
+def test_an_operation_is_under_way_until_the_recovery(job: Sleeper, tmp_path: Path) -> None:
+    rescale, upgrade, savepoint = storm(
+        job, tmp_path, Kind(Act.RESCALE), Kind(Act.UPGRADE), Kind(Act.SAVEPOINT)
+    )
+    assert job.asked == [(Act.RESCALE, 3), (Act.SAVEPOINT, 3)]
+    assert (rescale.fired, rescale.recovered, rescale.told) == (True, True, "")
+    assert (savepoint.fired, savepoint.recovered, savepoint.told) == (True, True, "")
+    assert upgrade == Struck("upgrade", told="another operation is under way")
+
+
+def test_an_operation_may_fail_beside_a_fault_and_not_alone(job: Sleeper, tmp_path: Path) -> None:
+    job.failure = "failed: its driver was lost"
+    kinds = Kind(Act.SAVEPOINT), Kind(Act.KILL, "driver")
+    savepoint, kill = storm(job, tmp_path, *kinds, overlaps=True)
+    assert (savepoint.recovered, savepoint.told) == (True, "failed: its driver was lost")
+    assert (kill.recovered, kill.told) == (True, "")
+    with pytest.raises(AssertionError, match="savepoint failed by itself: failed: its driver was"):
+        storm(job, tmp_path, *kinds)
 
 
 def test_a_job_that_does_not_recover_is_told(

@@ -4,7 +4,16 @@ from collections import Counter
 
 import pytest
 
-from tests.soak.schedule import DELAY_MAX_MS, KINDS, Act, Kind, Where, schedule_of
+from tests.soak.schedule import (
+    DELAY_MAX_MS,
+    KINDS,
+    OPERATIONS,
+    PARALLELISM,
+    Act,
+    Kind,
+    Where,
+    schedule_of,
+)
 
 SEEDS = range(60)
 
@@ -39,7 +48,7 @@ def test_acts_that_cannot_be_done_are_left_out() -> None:
         for seed in SEEDS
         for fault in schedule_of(seed, Where.SPARK, without=without).faults
     }
-    assert acts == set(Act) - without
+    assert acts == set(Act) - without - set(OPERATIONS)
 
 
 def test_the_share_of_faults_that_overlap_can_be_chosen() -> None:
@@ -62,6 +71,18 @@ def test_ctrl_c_is_for_jobs_with_a_terminal_only() -> None:
     interrupt = Kind(Act.INTERRUPT, "driver")
     assert interrupt in KINDS[Where.SPARK]
     assert interrupt not in KINDS[Where.PLANE]
+
+
+def test_operations_are_for_jobs_of_a_control_plane_only() -> None:
+    operations = set(map(Kind, OPERATIONS))
+    assert operations <= set(KINDS[Where.PLANE])
+    assert not operations & set(KINDS[Where.SPARK])
+
+
+def test_a_job_is_rescaled_to_more_slots_to_fewer_and_to_as_many_as_it_has() -> None:
+    drawn = {fault.parallelism for seed in SEEDS for fault in schedule_of(seed, Where.PLANE).faults}
+    assert min(drawn) < PARALLELISM < max(drawn)
+    assert PARALLELISM in drawn
 
 
 def test_a_schedule_is_written_with_its_kinds_in_words() -> None:
