@@ -1068,7 +1068,7 @@ class Simulation:
             "holds a savepoint already",
         )
         if self._damaged:  # A worker is the first to read a file.
-            known = (*known, "its checksum does not match")
+            known = (*known, "its checksum does not match", "it is missing")
         if cause and not any(text in cause for text in known):
             raise InvariantBroken(f"something failed by itself: {cause}")
 

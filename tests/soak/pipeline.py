@@ -26,8 +26,14 @@ SETTINGS = {
 def build(env: StreamExecutionEnvironment, place: Place) -> None:
     """Add the pipelines of a round to ``env``, and its settings."""
     told = place.read()
-    inline = {"execution.checkpointing.data-inline-threshold": str(told["inline_max_bytes"])}
-    env.configure(Configuration(SETTINGS | inline))
+    drawn = {
+        "execution.checkpointing.data-inline-threshold": str(told["inline_max_bytes"]),
+        "execution.checkpointing.incremental": str(told["is_incremental"]).lower(),
+        "execution.checkpointing.local-backup.enabled": str(told["keeps_copies"]).lower(),
+        "execution.checkpointing.num-retained": str(told["retained"]),
+        "state.backend.type": told["backend"],
+    }
+    env.configure(Configuration(SETTINGS | drawn))
     env.set_max_parallelism(MAX_PARALLELISM)
     env.enable_checkpointing(told["interval_ms"])
     # The full disk, not the number of restarts, is what ends.

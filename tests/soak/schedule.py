@@ -105,6 +105,10 @@ class Schedule:
     alignment_timeout_ms: int | None  # None: always aligned; 0: unaligned from the start.
     inline_max_bytes: int
     tolerable_failures: int
+    backend: str
+    is_incremental: bool
+    keeps_copies: bool
+    retained: int
     faults: tuple[Fault, ...]
     overlaps: float = OVERLAPS  # The share of them that was to overlap.
 
@@ -154,6 +158,10 @@ def schedule_of(
         alignment_timeout_ms=rng.choice([None, None, 0, 50]),
         inline_max_bytes=rng.choice([1, 20_000]),
         tolerable_failures=rng.choice([0, 1_000]),
+        backend=rng.choice(["hashmap", "rocksdb"]),
+        is_incremental=rng.random() < 0.5,
+        keeps_copies=rng.random() < 0.5,
+        retained=rng.randint(1, 4),
         faults=tuple(faults),
         overlaps=overlaps,
     )

@@ -98,6 +98,10 @@ def schedule(*kinds: Kind, overlaps: bool = False) -> Schedule:
         alignment_timeout_ms=None,
         inline_max_bytes=1,
         tolerable_failures=0,
+        backend="hashmap",
+        is_incremental=False,
+        keeps_copies=False,
+        retained=1,
         faults=tuple(
             Fault(
                 kind=kind,
