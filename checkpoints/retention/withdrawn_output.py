@@ -16,10 +16,17 @@ logger = logging.getLogger(__name__)
 
 
 def delete_behind(job: Job, discarded: Sequence[Checkpoint]) -> None:
-    """Delete withdrawn output that only the discarded checkpoints had on their line."""
-    abandoned = [row.number for row in discarded if row.abandoned_at is not None]
-    if abandoned:
-        _delete(job, max(abandoned))
+    """Delete withdrawn output that only the discarded checkpoints had on their line.
+
+    A rollback can leave a checkpoint behind that is not marked as abandoned: it was let go before,
+    and kept for the attempt that had restored it.
+    """
+    newest = state_of(job).attempt
+    behind = [
+        row.number for row in discarded if row.abandoned_at is not None or row.attempt < newest
+    ]
+    if behind:
+        _delete(job, max(behind))
 
 
 def delete_stray(job: Job) -> None:

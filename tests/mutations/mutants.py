@@ -520,6 +520,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_planted(
+        "tests/database/checkpoints/test_withdrawals.py",
+        "checkpoints/retention/withdrawn_output.py",
+        (
+            "row.number for row in discarded if row.abandoned_at is not None or row.attempt < newest",
+            "row.number for row in discarded if row.abandoned_at is not None",
+        ),
+    ),
+    *_planted(
         "tests/database/controlplane/test_retention.py tests/database/checkpoints/test_old_rows.py",
         "checkpoints/retention/rows.py",
         ("rows = rows.filter(number__lt=unsettled)", "pass"),

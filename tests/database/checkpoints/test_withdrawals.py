@@ -8,7 +8,7 @@ from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, CoordinatorRow
 from checkpoints.operations import requests
 from checkpoints.retention import discards, sweep
-from jobs.models import Operator
+from jobs.models import Attempt, Operator
 from tests import builders as protocol
 from tests.database.checkpoints.line import Line
 from tests.database.checkpoints.storage import put_state
@@ -98,6 +98,44 @@ def test_output_stays_while_something_later_on_its_branch_is_kept(
     again = rolled_back(line, tmp_path / "out")
     let_go(again, 2, 3)
     assert len(files(tmp_path / "out")) == 4
+
+
+def test_output_goes_with_a_checkpoint_that_was_let_go_before_its_branch_was_abandoned(
+    line: Line, tmp_path: Path
+) -> None:
+    """Attempt 2 restores checkpoint 2 and lets it go; it is kept while that attempt runs."""
+    directory = tmp_path / "out"
+    write_to(line, directory)
+    note(line, 1, 1)
+    put_files(taken(line))
+    put_state(line.job, complete_next(line))
+    jobs.lose(line.job)
+    second = Line.for_job(line.job)
+    second.come_up(2, restored=2, lineage=protocol.line((2, 3, 2**62), (1, 1, 2)), retained_max=1)
+    write_to(line, directory)
+    note(line, 2, 3, 2)
+    Attempt.objects.filter(job=line.job_id, number=2).update(restored_checkpoint=2)
+    put_state(line.job, complete_next(second), 2)
+    assert line.statuses()[2] == "subsumed"
+    assert discards.discard_due() == 0, "attempt 2 has restored it"
+
+    savepoint = line.job.savepoints.get()
+    requests.rollback(None, line.job_id, savepoint=savepoint.pk)
+    third = Line.for_job(line.job)
+    third.come_up(3, restored=1, lineage=protocol.line((3, 4, 2**62), (1, 1, 1)), retained_max=1)
+    write_to(line, directory)
+    base = AttemptBase(AttemptNumber(3), CheckpointId(4), CheckpointId(1), AttemptNumber(1))
+    note_base(locations.store_of(line.job), JobId(line.job_id), base)
+    place = directory / "_withdrawn" / line.job_id
+    for attempt, number in ((1, 2), (2, 3)):
+        (place / str(attempt)).mkdir(parents=True)
+        (place / str(attempt) / f"part-sink-0-{number}-0.parquet").write_bytes(b"rows")
+    let_go(third, 3)
+    assert files(directory) == ["part-sink-0-2-0.parquet"]
+    jobs.pass_time(line.checkpoint(2), discards.NEEDED_AGAIN_S, "discard_due_at")
+    assert line.checkpoint(2).abandoned_at is None
+    assert discards.discard_due() == 1
+    assert files(directory) == []
 
 
 def test_savepoint_on_a_branch_keeps_its_output(line: Line, tmp_path: Path) -> None:
