@@ -78,6 +78,9 @@ class Listener(Protocol):
     def reached(self, status: JobStatus, cause: str) -> None:
         """The job reached a status."""
 
+    def begins_with(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether the job's next driver is to begin with this checkpoint."""
+
 
 class SimulatedControlPlane:
     """The control plane of one job; ``note`` tells its story."""
@@ -112,8 +115,9 @@ class SimulatedControlPlane:
         self._heard = True  # From the driver, since the last outage: else nothing is ticked.
         self._tick_at_ms: int | None = None
         self._discarding: set[CheckpointId] = set()
+        self._due: set[CheckpointId] = set()  # Of them those whose files are still there.
         self.reached_running: set[AttemptNumber] = set()
-        self.let_go: set[CheckpointId] = set()  # When the job ended; it may be started again.
+        self.let_go: set[CheckpointId] = set()  # Of a job that ended; it may be started again.
         self._aborted: dict[CheckpointId, PendingCheckpoint] = {}
         for _ in range(rng.choice([0, 1, 1, 2])):
             self._events.at(rng.randint(5, 200) * MS, self.go_away)
@@ -242,7 +246,7 @@ class SimulatedControlPlane:
         if isinstance(event, ManifestFailed) and "command to write its manifest" in event.cause:
             self.withheld += self.state.find_pending(event.checkpoint_id) is not None
         done = step(self.state, event, self.now_ms)
-        if isinstance(event, JobEnded):
+        if done.state.ended is not None:
             gone = (c.checkpoint for c in done.commands if isinstance(c, DiscardCheckpoint))
             self.let_go.update(checkpoint.checkpoint_id for checkpoint in gone)
         self._take(done)
@@ -262,6 +266,7 @@ class SimulatedControlPlane:
                 self.listener.decided(command)
         if self.listener is not None:
             self.listener.folded()
+        self._discard()
         self._arm()
 
     def heard(self, away_ms: int = 0) -> None:
@@ -276,8 +281,7 @@ class SimulatedControlPlane:
             case DiscardCheckpoint(completed):
                 number = completed.checkpoint_id
                 self._discarding.add(number)
-                storage = self._store.reliable()
-                self._later(lambda: discard_checkpoint(storage, self._job_id, number))
+                self._later(lambda: self._discard(number))
             case DiscardPending(checkpoint_id):
                 aborted = self._aborted[checkpoint_id]
                 for directory in self._written_by(aborted):
@@ -291,6 +295,14 @@ class SimulatedControlPlane:
                     self._aborted[command.checkpoint.checkpoint_id] = command.checkpoint
                 if self._newest is not None:
                     self._newest.send(command)
+
+    def _discard(self, *numbers: CheckpointId) -> None:
+        """Delete checkpoints that are due, but for one that the next driver is to begin with."""
+        self._due.update(numbers)
+        for number in sorted(self._due):
+            if self.listener is None or not self.listener.begins_with(number):
+                self._due.remove(number)
+                discard_checkpoint(self._store.reliable(), self._job_id, number)
 
     def _written_by(self, aborted: PendingCheckpoint) -> list[str]:
         """The directories that hold what was written of a checkpoint that came to nothing."""

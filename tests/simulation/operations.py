@@ -316,6 +316,10 @@ class SimulatedOperator:
         if status is JobStatus.FINISHED and (stopped_with := self._job.finished()):
             self.stopped(stopped_with)
 
+    def begins_with(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether the job's next driver is to begin with this checkpoint."""
+        return self.restore is not None and self.restore.endswith(f"/chk-{checkpoint_id}")
+
     def _went_on(self, completed: CompletedCheckpoint) -> None:
         """From here on the job goes on from its newest."""
         if self.restore is not None and completed.attempt > self._restore_since:

@@ -1016,7 +1016,7 @@ class Simulation:
             return True
         if manifest.kind is not CheckpointKind.CHECKPOINT:
             return checkpoint_id in operator.savepoints
-        if operator.restore is not None and operator.restore.endswith(f"/chk-{checkpoint_id}"):
+        if operator.begins_with(checkpoint_id):
             return True
         if state.ended is not None or self._is_stopped or self.is_done:
             return False
