@@ -95,14 +95,18 @@ def _turns(count: int | None) -> Iterator[int]:
 
 def told(result: Result) -> str:
     """A round in a line, or more if it is a finding."""
-    faults = ", ".join(
-        one["kind"] + ("" if one["fired"] else " (not fired)") for one in result.struck
-    )
+    faults = ", ".join(one["kind"] + _mark(one) for one in result.struck)
     line = (
         f"{result.where} {result.seed}: {result.outcome}, {result.seconds:.0f} s, "
         f"{result.checkpoints} checkpoints, {result.attempts} attempts; {faults}"
     )
     return "\n    ".join([line, *result.wrong])
+
+
+def _mark(struck: dict[str, Any]) -> str:
+    if not struck["fired"]:
+        return " (not fired)"
+    return " (failed)" if struck["told"] else ""  # An operation.
 
 
 def settings(given: Sequence[str] | None) -> argparse.Namespace:

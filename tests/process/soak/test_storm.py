@@ -173,8 +173,9 @@ def test_an_operation_may_fail_beside_a_fault_and_not_alone(job: Sleeper, tmp_pa
     savepoint, kill = storm(job, tmp_path, *kinds, overlaps=True)
     assert (savepoint.recovered, savepoint.told) == (True, "failed: its driver was lost")
     assert (kill.recovered, kill.told) == (True, "")
-    with pytest.raises(AssertionError, match="savepoint failed by itself: failed: its driver was"):
-        storm(job, tmp_path, *kinds)
+    for others in (kinds, (kinds[0], Kind(Act.UPGRADE)), (kinds[0], Kind(Act.RESCALE))):
+        with pytest.raises(AssertionError, match="savepoint failed by itself: failed: its driver"):
+            storm(job, tmp_path, *others, overlaps=others is not kinds)
 
 
 def test_a_job_that_does_not_recover_is_told(
