@@ -82,17 +82,17 @@ class SoakJob(ABC):
     def interrupt(self) -> None:
         """Cancel it as a user does at its terminal, and wait until it is over."""
 
+    @abstractmethod
     def ask(self, fault: Fault) -> str:
         """Ask for an operation; its id.
 
         Raises:
             RefusedError: It is refused now, as one during another is.
         """
-        raise NotImplementedError(f"there is no {fault.kind} in library mode")
 
+    @abstractmethod
     def end_of(self, operation: str) -> str:
         """Wait until an operation has ended; the reason if it failed, else nothing."""
-        raise NotImplementedError(f"there is no operation {operation} in library mode")
 
     @property
     @abstractmethod

@@ -4,22 +4,51 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from tests.soak import pipeline
-from tests.soak.job import JobEnded, JobFinished, NoSuchProcess, SoakJob, of_slot, only_job
+from tests.soak.job import (
+    JobEnded,
+    JobFinished,
+    NoSuchProcess,
+    RefusedError,
+    SoakJob,
+    of_slot,
+    only_job,
+)
 from tests.soak.place import Place
-from tests.soak.schedule import PARALLELISM
+from tests.soak.schedule import PARALLELISM, Act, Fault
 from tests.spark.harness import SESSION, processes_of
+from tests.waiting import wait_until
 from weir.ids import JobId
+from weir.storage.local import LocalStore
+from weir.storage.manifest import Manifest, list_checkpoints
 
 STARTS_MAX = 60  # A driver that dies so often does so by itself.
 END_S = 120.0
 CANCELED = 130
 SLOTS = 4  # The most that a stage of a program asks for.
 TOLD_CHARACTERS = 600
+SOON_S = 10.0
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A command line that waits for the job's driver to do what it asks for."""
+
+    process: "subprocess.Popen[bytes]"
+    printed: Path
+    said: Path
+
+    def failure(self) -> str:
+        """Wait for its end; the text that it said if it failed."""
+        code = self.process.wait(END_S + SOON_S)
+        return f"exit {code}: {self.said.read_text()[-TOLD_CHARACTERS:]}" if code else ""
 
 
 class SparkJob(SoakJob):
@@ -31,6 +60,9 @@ class SparkJob(SoakJob):
         self._place = place
         self._session = session
         self._starts = 0
+        self._parallelism = PARALLELISM
+        self._asked: list[_Asked] = []
+        self._stop: _Asked | None = None  # One of them; the job goes on from its savepoint.
         self._process = self._start()
 
     @property
@@ -60,7 +92,8 @@ class SparkJob(SoakJob):
         if code is None:
             return
         if code == 0:
-            raise JobFinished("the job has finished")
+            self._process = self._start(self._stopped_with())
+            return
         if not self.seen().completed:
             told = self._log.read_text(errors="replace")[-TOLD_CHARACTERS:]
             raise JobEnded(f"its driver ended with {code} before the first checkpoint: {told}")
@@ -68,7 +101,86 @@ class SparkJob(SoakJob):
             raise JobEnded(f"its driver was started {STARTS_MAX} times and ended with {code}")
         self._process = self._start()
 
+    def _stopped_with(self) -> str:
+        """The savepoint with which ``weir stop`` has ended the job."""
+        stop, self._stop = self._stop, None
+        if stop is None or stop.failure():
+            raise JobFinished("the job has finished")
+        return stop.printed.read_text().strip()
+
+    def ask(self, fault: Fault) -> str:
+        if self._stop is not None:
+            raise RefusedError("the job is being stopped")
+        match fault.kind.act:
+            case Act.SAVEPOINT:
+                return self._ask("savepoint")
+            case Act.UPGRADE:
+                number = self._ask("stop")
+                self._stop = self._asked[int(number)]
+                return number
+        self._go_on()
+        self.interrupt()
+        restore = LATEST
+        if fault.kind.act is Act.RESCALE:
+            self._parallelism = fault.parallelism
+        else:
+            restore = self._oldest()
+        self._process = self._start(restore)
+        return ""  # It is over with its begin.
+
+    def _ask(self, what: str) -> str:
+        """Have the command line ask the driver for a savepoint or a stop; its number."""
+        number = str(len(self._asked))
+        command = [sys.executable, "-m", "weir", what, f"{self.storage}/{self.job_id}"]
+        command += ["--timeout", f"{END_S:.0f}s"]
+        printed, said = (self._place.logs / f"{what}-{number}.{kind}" for kind in ("out", "err"))
+        with printed.open("wb") as out, said.open("wb") as err:
+            process = subprocess.Popen(
+                command,
+                env=os.environ | {SESSION: self._session},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        self._asked.append(_Asked(process, printed, said))
+        return number
+
+    def _go_on(self) -> None:
+        """Wait for a checkpoint: a driver that has just begun restores nothing yet."""
+        start = self.seen().completed
+        self._await(lambda: self.seen().completed > start, f"a checkpoint after {start}")
+
+    def _await(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for something that takes a driver."""
+
+        def is_so() -> bool:
+            self.mend()
+            return holds()
+
+        wait_until(is_so, what, END_S + SOON_S, 0.05)
+
+    def _oldest(self) -> str:
+        """The oldest checkpoint of its own that is retained."""
+        job = self.job_id
+        assert job is not None, "it has completed a checkpoint"
+        listed = list_checkpoints(LocalStore(self.storage), job)
+        number = min(one.checkpoint_id for one in listed if isinstance(one.manifest, Manifest))
+        return f"{self.storage}/{job}/chk-{number}"
+
+    def end_of(self, operation: str) -> str:
+        if not operation:
+            return ""
+        asked = self._asked[int(operation)]
+        self._await(lambda: asked.process.poll() is not None, "the request is answered")
+        failure = asked.failure()
+        if failure and asked is self._stop:
+            self._stop = None
+        return failure
+
     def interrupt(self) -> None:
+        if self._stop is not None:
+            self.end_of(str(self._asked.index(self._stop)))
+            self._go_on()
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(END_S)
         if code != CANCELED:
@@ -79,23 +191,25 @@ class SparkJob(SoakJob):
         return self._process.poll() == 0
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        processes = [self._process, *(asked.process for asked in self._asked)]
+        for process in processes:
+            process.kill()
+            process.wait()
         kill_all(self._session)
 
     @property
     def _log(self) -> Path:
         return self._place.logs / f"driver-{self._starts}.log"
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self, restore: str = LATEST) -> "subprocess.Popen[bytes]":
         self._starts += 1
         events = self._place.logs / f"events-{self._starts}.jsonl"
         command = [sys.executable, "-m", "weir", "run", pipeline.__file__]
         command += ["--master", f"local[{SLOTS}]", "--storage", str(self.storage)]
-        command += ["--parallelism", str(PARALLELISM)]
+        command += ["--parallelism", str(self._parallelism)]
         command += ["--events", str(events), "--arg", f"round={self._place.root}"]
         if self._starts > 1:
-            command += ["--restore", "latest"]
+            command += ["--restore", restore]
         with self._log.open("wb") as log:
             return subprocess.Popen(
                 command,

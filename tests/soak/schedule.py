@@ -67,7 +67,11 @@ _OF_JOBS = (
     Kind(Act.LOAD),
 )
 KINDS: dict[Where, tuple[Kind, ...]] = {
-    Where.SPARK: (*_OF_JOBS, Kind(Act.INTERRUPT, "driver")),
+    Where.SPARK: (
+        *_OF_JOBS,
+        Kind(Act.INTERRUPT, "driver"),
+        *(Kind(act) for act in OPERATIONS if act is not Act.RESTART),
+    ),
     Where.PLANE: (
         *_OF_JOBS,
         *(Kind(Act.KILL, service) for service in SERVICES),

@@ -48,7 +48,7 @@ def test_acts_that_cannot_be_done_are_left_out() -> None:
         for seed in SEEDS
         for fault in schedule_of(seed, Where.SPARK, without=without).faults
     }
-    assert acts == set(Act) - without - set(OPERATIONS)
+    assert acts == set(Act) - without - {Act.RESTART}
 
 
 def test_the_share_of_faults_that_overlap_can_be_chosen() -> None:
@@ -73,10 +73,10 @@ def test_ctrl_c_is_for_jobs_with_a_terminal_only() -> None:
     assert interrupt not in KINDS[Where.PLANE]
 
 
-def test_operations_are_for_jobs_of_a_control_plane_only() -> None:
+def test_what_restarts_a_job_in_library_mode_is_ctrl_c() -> None:
     operations = set(map(Kind, OPERATIONS))
     assert operations <= set(KINDS[Where.PLANE])
-    assert not operations & set(KINDS[Where.SPARK])
+    assert operations - set(KINDS[Where.SPARK]) == {Kind(Act.RESTART)}
 
 
 def test_a_job_is_rescaled_to_more_slots_to_fewer_and_to_as_many_as_it_has() -> None:
