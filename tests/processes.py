@@ -26,13 +26,16 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def processes_of(directory: Path) -> list[psutil.Process]:
-    """The other processes that name a directory in their command, environment or working place."""
+    """The other processes that name a directory in their command, environment or working place.
+
+    The environment and working place of an undumpable process are for root alone.
+    """
     processes = []
     for process in psutil.process_iter():
-        try:
-            words = [*process.cmdline(), *process.environ().values(), process.cwd()]
-        except psutil.Error:
-            continue
+        words = []
+        with suppress(psutil.Error):
+            words += process.cmdline()
+            words += [*process.environ().values(), process.cwd()]
         if process.pid != psutil.Process().pid and any(str(directory) in word for word in words):
             processes.append(process)
     return processes
