@@ -54,7 +54,7 @@ $(STAMP): requirements.lock package-lock.json pyproject.toml | check
 	@echo "step 2 of 5: installing packages, half a minute to 5 minutes without output; next: Weir"
 	@{ $(LOCKED_UV) | $(BIN)/python $(PIP_INSTALL) --require-hashes -r /dev/stdin && \
 	  TMPDIR=$(abspath $(VENV)) \
-	  $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode \
+	  $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --compile-bytecode \
 	    --require-hashes -r requirements.lock; } || { \
 	  echo "uv could not install them, see above. Next try: pip, which reads pip.conf"; \
 	  $(BIN)/python $(PIP_INSTALL) --use-pep517 --require-hashes -r requirements.lock; }
@@ -122,7 +122,7 @@ bench-compare: setup ## Show the newest benchmarks beside the last release's
 lock: ## Resolve the newest allowed versions into requirements.lock
 	$(PYTHON) -m venv --clear $(LOCK_VENV)
 	$(LOCKED_UV) | $(LOCK_VENV)/bin/python $(PIP_INSTALL) --require-hashes -r /dev/stdin
-	TMPDIR=$(abspath $(LOCK_VENV)) $(LOCK_VENV)/bin/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
+	TMPDIR=$(abspath $(LOCK_VENV)) $(LOCK_VENV)/bin/uv pip compile pyproject.toml --quiet --system-certs --all-extras --universal --python-version 3.11 \
 	  --upgrade --generate-hashes \
 	  --custom-compile-command "make lock" --output-file requirements.lock
 	rm -rf $(LOCK_VENV)

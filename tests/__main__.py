@@ -30,6 +30,7 @@ import psutil
 
 from tests import migrated
 from tests.processes import processes_of
+from tests.waiting import wait_until
 
 NICENESS = 10
 FAST_SEEDS = 200
@@ -218,11 +219,20 @@ def _step_back(pid: int, nice: int) -> None:
     """Let a lane have what time the others leave.
 
     Where Linux groups processes by session (autogroup), a process's niceness counts within its
-    session alone; the group has one of its own.
+    session alone; the group has one of its own, which all but root may change ten times a second
+    on the whole machine.
     """
     psutil.Process(pid).nice(nice)
+    group = Path(f"/proc/{pid}/autogroup")
+
+    def is_changed() -> bool:
+        with suppress(BlockingIOError):
+            group.write_text(str(nice))
+            return True
+        return False
+
     with suppress(FileNotFoundError):  # This kernel does not group them.
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+        wait_until(is_changed, f"the niceness of {group} is changed")
 
 
 def sweep(scratch: Path) -> list[str]:
