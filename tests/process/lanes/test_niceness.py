@@ -1,4 +1,4 @@
-"""Lanes of a run step back for one another, whoever runs them."""
+"""Lanes of a run step back for one another, those of root and of an ordinary user."""
 
 import os
 import subprocess
