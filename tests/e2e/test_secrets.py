@@ -47,9 +47,16 @@ def holders(value: str, roots: list[Path]) -> list[str]:
 
 
 def open_files(job: PlaneJob) -> Iterator[tuple[str, bytes]]:
-    """Files on disks that processes of the job hold open, those without a name as well."""
+    """Files on disks that processes of the job hold open, those without a name as well.
+
+    Those of an undumpable process are for root alone.
+    """
     for process in job.session:
-        for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+        try:
+            entries = list(Path(f"/proc/{process.pid}/fd").iterdir())
+        except PermissionError:
+            continue
+        for entry in entries:
             try:
                 status = entry.stat()
                 where = os.readlink(entry)
