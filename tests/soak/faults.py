@@ -18,14 +18,13 @@ import psutil
 
 from tests.processes import stopped
 from tests.soak.disk import Disk
-from tests.soak.job import NoSuchProcess, RefusedError, SoakJob
+from tests.soak.job import POLL_S, NoSuchProcess, RefusedError, SoakJob
 from tests.soak.place import Place
 from tests.soak.schedule import OPERATIONS, Act, Fault, Schedule
 from tests.spark.harness import SESSION
 from tests.waiting import wait_until
 
 PATIENCE_S = 180.0  # For a checkpoint; a driver's start is most of it.
-POLL_S = 0.05
 SIGHT_S = 30.0  # For a process that is just being replaced.
 BUSY_A_CORE = 2
 NICENESS = 5
@@ -108,13 +107,7 @@ class Storm:
 
     def _progress(self, count: int) -> None:
         """Wait for so many checkpoints more."""
-        start = self._job.seen().completed
-
-        def is_there() -> bool:
-            self._job.mend()
-            return self._job.seen().completed >= start + count
-
-        wait_until(is_there, f"{count} checkpoints after checkpoint {start}", PATIENCE_S, POLL_S)
+        self._job.await_checkpoints(count, PATIENCE_S)
 
     def _strike(self, fault: Fault, one: Struck) -> None:
         lasts_s = fault.lasts_ms / 1_000

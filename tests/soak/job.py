@@ -7,12 +7,15 @@ from pathlib import Path
 import psutil
 
 from tests.soak.schedule import Fault
+from tests.waiting import wait_until
 from weir.cli.uri import jobs_in
 from weir.errors import WeirError
 from weir.ids import JobId
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, list_checkpoints
+
+POLL_S = 0.05
 
 
 class JobEnded(Exception):
@@ -105,6 +108,16 @@ class SoakJob(ABC):
     @abstractmethod
     def close(self) -> None:
         """End what is left of it."""
+
+    def await_checkpoints(self, count: int, timeout_s: float) -> None:
+        """Wait for so many checkpoints more; it is mended meanwhile."""
+        start = self.seen().completed
+
+        def is_there() -> bool:
+            self.mend()
+            return self.seen().completed >= start + count
+
+        wait_until(is_there, f"{count} checkpoints after checkpoint {start}", timeout_s, POLL_S)
 
     def seen(self) -> Seen:
         """Its checkpoints and attempts now; as before where the storage cannot be read."""

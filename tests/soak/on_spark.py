@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import psutil
 
 from tests.soak import pipeline
 from tests.soak.job import (
+    POLL_S,
     JobEnded,
     JobFinished,
     NoSuchProcess,
@@ -61,8 +61,8 @@ class SparkJob(SoakJob):
         self._session = session
         self._starts = 0
         self._parallelism = PARALLELISM
-        self._asked: list[_Asked] = []
-        self._stop: _Asked | None = None  # One of them; the job goes on from its savepoint.
+        self._asked: dict[str, _Asked] = {}  # By the ids of their operations.
+        self._stop = ""  # The id of ``weir stop``, from whose savepoint the job goes on.
         self._process = self._start()
 
     @property
@@ -103,21 +103,20 @@ class SparkJob(SoakJob):
 
     def _stopped_with(self) -> str:
         """The savepoint with which ``weir stop`` has ended the job."""
-        stop, self._stop = self._stop, None
-        if stop is None or stop.failure():
+        stop, self._stop = self._stop, ""
+        if not stop or self._asked[stop].failure():
             raise JobFinished("the job has finished")
-        return stop.printed.read_text().strip()
+        return self._asked[stop].printed.read_text().strip()
 
     def ask(self, fault: Fault) -> str:
-        if self._stop is not None:
+        if self._stop:
             raise RefusedError("the job is being stopped")
         match fault.kind.act:
             case Act.SAVEPOINT:
                 return self._ask("savepoint")
             case Act.UPGRADE:
-                number = self._ask("stop")
-                self._stop = self._asked[int(number)]
-                return number
+                self._stop = self._ask("stop")
+                return self._stop
         self._go_on()
         self.interrupt()
         restore = LATEST
@@ -129,7 +128,7 @@ class SparkJob(SoakJob):
         return ""  # It is over with its begin.
 
     def _ask(self, what: str) -> str:
-        """Have the command line ask the driver for a savepoint or a stop; its number."""
+        """Have the command line ask the driver for a savepoint or a stop; the operation's id."""
         number = str(len(self._asked))
         command = [sys.executable, "-m", "weir", what, f"{self.storage}/{self.job_id}"]
         command += ["--timeout", f"{END_S:.0f}s"]
@@ -142,22 +141,12 @@ class SparkJob(SoakJob):
                 stdout=out,
                 stderr=err,
             )
-        self._asked.append(_Asked(process, printed, said))
+        self._asked[number] = _Asked(process, printed, said)
         return number
 
     def _go_on(self) -> None:
         """Wait for a checkpoint: a driver that has just begun restores nothing yet."""
-        start = self.seen().completed
-        self._await(lambda: self.seen().completed > start, f"a checkpoint after {start}")
-
-    def _await(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait for something that takes a driver."""
-
-        def is_so() -> bool:
-            self.mend()
-            return holds()
-
-        wait_until(is_so, what, END_S + SOON_S, 0.05)
+        self.await_checkpoints(1, END_S + SOON_S)
 
     def _oldest(self) -> str:
         """The oldest checkpoint of its own that is retained."""
@@ -170,16 +159,21 @@ class SparkJob(SoakJob):
     def end_of(self, operation: str) -> str:
         if not operation:
             return ""
-        asked = self._asked[int(operation)]
-        self._await(lambda: asked.process.poll() is not None, "the request is answered")
+        asked = self._asked[operation]
+
+        def is_answered() -> bool:
+            self.mend()  # It takes a driver.
+            return asked.process.poll() is not None
+
+        wait_until(is_answered, "the request is answered", END_S + SOON_S, POLL_S)
         failure = asked.failure()
-        if failure and asked is self._stop:
-            self._stop = None
+        if failure and operation == self._stop:
+            self._stop = ""
         return failure
 
     def interrupt(self) -> None:
-        if self._stop is not None:
-            self.end_of(str(self._asked.index(self._stop)))
+        if self._stop:
+            self.end_of(self._stop)
             self._go_on()
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(END_S)
@@ -191,7 +185,7 @@ class SparkJob(SoakJob):
         return self._process.poll() == 0
 
     def close(self) -> None:
-        processes = [self._process, *(asked.process for asked in self._asked)]
+        processes = [self._process, *(asked.process for asked in self._asked.values())]
         for process in processes:
             process.kill()
             process.wait()

@@ -225,7 +225,6 @@ def test_a_broker_that_is_away_is_logged_and_left_alone(
 def test_a_broker_that_hangs_holds_no_caller_up_for_long(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-
     import redis as client
 
     with client.Redis.from_url(redis.url) as broker:
