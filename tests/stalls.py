@@ -23,14 +23,22 @@ def stalls() -> Iterator[None]:
     from controlplane.base import clock
     from tests.database.controlplane.moved_clock import MovedClock
 
-    chance, read = random.Random(), clock._read
+    chance, read, in_query = random.Random(), clock._read, clock.DatabaseNow.as_sql
     with pytest.MonkeyPatch.context() as patch:
         database = MovedClock(patch)
 
-        def read_late() -> Any:
+        def stall() -> None:
             if database.sql == clock._RAW and chance.random() < SHARE:
                 database.pass_time(STALL_S)
+
+        def read_late() -> Any:
+            stall()
             return read()
 
+        def in_query_late(*args: Any, **words: Any) -> tuple[str, list[Any]]:
+            stall()
+            return in_query(*args, **words)
+
         patch.setattr(clock, "_read", read_late)
+        patch.setattr(clock.DatabaseNow, "as_sql", in_query_late)
         yield

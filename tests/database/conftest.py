@@ -1,11 +1,15 @@
 """Tests on a PostgreSQL database."""
 
+from datetime import datetime
+from typing import Any
+
 import pytest
 from django.db.models.signals import post_migrate
 from django.template.base import Template
 
 from checkpoints.conditions import judge
 from checkpoints.retention import discards
+from controlplane.base import clock
 from jobs import due_jobs, set_aside
 from jobs.drivers import driver_watch
 
@@ -28,6 +32,19 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "LATE_TICK_MS", 30_000.0)
     monkeypatch.setattr(due_jobs, "AWAY_MS", 30_000)
     monkeypatch.setattr(driver_watch, "STOP_GRACE_MS", 30_000)
+
+
+@pytest.fixture
+def standing_clock(db: None, monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """The clock of all rows stands still, in queries as well; what it says."""
+    now = clock.now()
+
+    def in_query(*_: Any, **__: Any) -> tuple[str, list[Any]]:
+        return "%s::timestamptz", [now]
+
+    monkeypatch.setattr(clock, "now", lambda: now)
+    monkeypatch.setattr(clock.DatabaseNow, "as_sql", in_query)
+    return now
 
 
 @pytest.fixture

@@ -199,6 +199,7 @@ def test_a_subtask_shows_what_it_does(api: APIClient, operator: User) -> None:
     assert (shown["rates"], shown["aligning"], shown["stall"]) == (rates, aligning, stall)
 
 
+@pytest.mark.usefixtures("standing_clock")
 def test_an_operator_shows_its_load_over_time(api: APIClient, operator: User) -> None:
     job = whole_jobs.everything(operator)
     now = clock.now()

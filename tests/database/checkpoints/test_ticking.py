@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 from pytest_django.fixtures import Settings
 
-from checkpoints import tasks, ticks
+from checkpoints import driver_protocol, tasks, ticks
 from checkpoints.coordinator import countdowns
 from checkpoints.models import CoordinatorRow
 from checkpoints.operations import savepoints
@@ -85,8 +85,11 @@ def test_nothing_expires_before_its_driver_was_heard_of_again(db: None) -> None:
     assert line.checkpoint(1).reason == "checkpoint_expired"
 
 
-def test_nothing_expires_by_a_message_that_was_sent_before_the_deadline(db: None) -> None:
+def test_nothing_expires_by_a_message_that_was_sent_before_the_deadline(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It waited for the control plane, and the acknowledgements wait behind it."""
+    monkeypatch.setattr(driver_protocol, "HELD_UP_MS", 600_000)  # So short a wait gives no time.
     line = Line.running(timeout_ms=1_000)
     savepoints.request_checkpoint(None, line.job_id)
     deadline_ms = pass_deadline(line, 500)

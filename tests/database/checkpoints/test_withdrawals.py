@@ -100,6 +100,7 @@ def test_output_stays_while_something_later_on_its_branch_is_kept(
     assert len(files(tmp_path / "out")) == 4
 
 
+@pytest.mark.usefixtures("standing_clock")
 def test_output_goes_with_a_checkpoint_that_was_let_go_before_its_branch_was_abandoned(
     line: Line, tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ def test_rows_of_other_tables_go_along() -> None:
 # By number ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("standing_clock")
 def test_only_so_many_of_a_job_stay_the_newest(settings: Settings) -> None:
     settings.WEIR_KEEP_EXCEPTIONS_MAX = 3
     job, other = factories.job(), factories.job()

@@ -152,6 +152,7 @@ def every_state() -> None:
     factories.driver(asked, status="requested", created_at=clock.now())
 
 
+@pytest.mark.usefixtures("standing_clock")
 def test_the_database_finds_what_attention_speaks_of() -> None:
     """Both decide who needs attention: one for the order and the count, one for the words."""
     every_state()
@@ -168,6 +169,7 @@ def test_the_database_finds_what_attention_speaks_of() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("standing_clock")
 def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
     every_state()
     everything = listing.job_list(listing.page())

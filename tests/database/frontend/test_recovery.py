@@ -162,14 +162,13 @@ def test_the_page_says_the_target_and_operators_change_it(
 
 
 def test_every_page_agrees_on_when_the_job_was_up_down_and_over(
-    viewer: Client, monkeypatch: pytest.MonkeyPatch
+    viewer: Client, standing_clock: datetime
 ) -> None:
     """It ran for 10 minutes, was down for 6 s, ran for 1, was cancelled for 14, and runs for 5."""
-    job, now = factories.job(), clock.now()
-    monkeypatch.setattr(clock, "now", lambda: now)
+    job = factories.job()
 
     def ago(minutes: float) -> datetime:
-        return now - timedelta(minutes=minutes)
+        return standing_clock - timedelta(minutes=minutes)
 
     first = factories.driver(job, 1, "ended", created_at=ago(31))
     second = factories.driver(job, 2, created_at=ago(5.1))
