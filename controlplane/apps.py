@@ -2,15 +2,19 @@ import atexit
 import gc
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 
 
 class ControlPlaneConfig(AppConfig):
     name = "controlplane"
 
     def ready(self) -> None:
-        """Leave what is loaded out of the interpreter's last collections of garbage.
+        """Watch connections for a database that takes no writes; leave out the last collections.
 
-        They walk over it several times, a fifth of a second of a processor at the end of each
-        process.
+        The interpreter's last collections of garbage walk over all that is loaded several times, a
+        fifth of a second of a processor at the end of each process.
         """
+        from controlplane.base import read_only
+
+        connection_created.connect(read_only.note_connection)
         atexit.register(gc.freeze)

@@ -12,7 +12,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from controlplane.base import problems, ticks, wakeups, watchdog
+from controlplane.base import problems, read_only, ticks, wakeups, watchdog
 from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
 
 logger = logging.getLogger(__name__)
@@ -45,14 +45,18 @@ async def ready(_: Request) -> JSONResponse:
 async def _database() -> Report:
     try:
         async with asyncio.timeout(DATABASE_TIMEOUT_S):
-            missing = await in_database(_missing_migrations)
+            is_read_only, missing = await in_database(_look)
     except (*DATABASE_AWAY, Unavailable, TimeoutError) as error:
         if (full := problems.disk_full(error)) is not None:
             return {"database": full.detail, "migrations": "unknown"}
         logger.warning("not ready: %s", str(error).strip() or "no thread was free in time")
         return {"database": "cannot be reached", "migrations": "unknown"}
     applied = f"{missing} to be applied: run manage.py migrate" if missing else OK
-    return {"database": OK, "migrations": applied}
+    return {"database": read_only.SAID if is_read_only else OK, "migrations": applied}
+
+
+def _look() -> tuple[bool, int]:
+    return read_only.is_read_only(connection), _missing_migrations()
 
 
 def _missing_migrations() -> int:
@@ -83,7 +87,7 @@ def _redis() -> Report:
 
 def _late(ages_s: dict[str, float | None]) -> str:
     late = [
-        f"{task}: {'never ran' if age_s is None else f'{age_s:.0f} s ago'}"
+        f"{task}: {'no run noted within a day' if age_s is None else f'{age_s:.0f} s ago'}"
         for task, age_s in ages_s.items()
         if age_s is None or age_s > settings.WEIR_TICK_AGE_MAX_S
     ]

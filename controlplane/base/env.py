@@ -6,18 +6,23 @@ environment; one of the two may be set, not both.
 
 import base64
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import dj_database_url
+import psycopg2
 from django.core.exceptions import ImproperlyConfigured
+from psycopg2.extensions import make_dsn
 
 T = TypeVar("T")
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
 _KEY_BYTES = 32
+_REDIS_SCHEMES = ("redis", "rediss")
+_CERTIFICATES = ("required", "optional", "none")  # As redis-py has them.
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
@@ -106,11 +111,18 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
-def database(name: str, default: str | None = None) -> dj_database_url.DBConfig:
+def database(
+    name: str, default: str | None = None, parameters: Mapping[str, Any] | None = None
+) -> dj_database_url.DBConfig:
     """The PostgreSQL that a URL names, for Django's settings: connections are kept and checked.
 
+    The URL's own parameters of a connection, such as ``sslmode``, go before ``parameters``; where
+    both have ``options`` for the server, those of the URL follow, and the server takes the last.
+    Source: PostgreSQL, section 32.1.2, parameter key words.
+
     Raises:
-        ImproperlyConfigured: It is no such URL; the message does not show it, for its password.
+        ImproperlyConfigured: It is no such URL, or has a parameter that libpq does not know; the
+            message does not show the URL, for its password.
     """
     expected = f"{name} is no URL of PostgreSQL; give postgres://USER:PASSWORD@HOST:PORT/DATABASE"
     given = text(name, default)
@@ -120,7 +132,42 @@ def database(name: str, default: str | None = None) -> dj_database_url.DBConfig:
         raise ImproperlyConfigured(f"{expected}, with special characters quoted") from error
     if not str(config["ENGINE"]).endswith(".postgresql") or not config["NAME"]:
         raise ImproperlyConfigured(expected)
+    own = config.get("OPTIONS", {})
+    try:
+        make_dsn(**own)
+    except psycopg2.ProgrammingError as error:
+        raise ImproperlyConfigured(f"{name}: {str(error).strip()}") from error
+    merged = {**(parameters or {}), **own}
+    if server := [one["options"] for one in (parameters or {}, own) if "options" in one]:
+        merged["options"] = " ".join(server)
+    config["OPTIONS"] = merged
     return config
+
+
+def redis(name: str, default: str | None = None) -> str:
+    """The URL of a Redis; over TLS (``rediss``) its certificate is verified, unless it says not to.
+
+    Celery's client would verify none by default, and send the password all the same.
+    Source: kombu.connection.Connection, "defaulting to insecure SSL behaviour".
+
+    Raises:
+        ImproperlyConfigured: It is no such URL; the message does not show it, for its password.
+    """
+    given = text(name, default)
+    url = urlsplit(given)
+    if url.scheme not in _REDIS_SCHEMES or not url.hostname:
+        raise ImproperlyConfigured(
+            f"{name} is no URL of Redis; give redis://:PASSWORD@HOST:PORT/0, or rediss://… for "
+            "TLS, with special characters quoted"
+        )
+    asked = dict(parse_qsl(url.query)).get("ssl_cert_reqs")
+    if asked not in (None, *_CERTIFICATES):
+        raise ImproperlyConfigured(
+            f"{name}: ssl_cert_reqs={asked!r} is not one of {', '.join(_CERTIFICATES)}"
+        )
+    if url.scheme == "redis" or asked is not None:
+        return given
+    return f"{given}{'&' if url.query else '?'}ssl_cert_reqs=required"
 
 
 def parsed(name: str, default: str, parse: Callable[[str], T]) -> T:

@@ -19,7 +19,7 @@ from django.views import defaults
 from redis.exceptions import OutOfMemoryError, RedisError
 from rest_framework import exceptions
 
-from controlplane.base import logs, server_losses
+from controlplane.base import logs, read_only, server_losses
 from controlplane.base.errors import DiskFull, Refusal, TooLarge, is_disk_full
 from controlplane.base.limits.throttling import AnonymousThrottle
 
@@ -124,12 +124,14 @@ def of_exception(request: HttpRequest | None, error: BaseException) -> JsonRespo
         case OperationalError() | InterfaceError():
             logger.warning("the database did not answer: %s", error)
             server_losses.note_database_error(error)
+            is_read_only = isinstance(error, read_only.DatabaseReadOnly)
+            said = read_only.SAID if is_read_only else "could not be reached or ended the query"
             return problem(
                 request,
                 503,
                 "database_unavailable",
                 "The database is unavailable",
-                "The database could not be reached or ended the query; try again in a moment.",
+                f"The database {said}; try again in a moment.",
                 headers={"Retry-After": str(DATABASE_RETRY_AFTER_S)},
             )
         case _:
@@ -180,7 +182,11 @@ def database_page(request: HttpRequest, error: BaseException) -> HttpResponse:
     It needs neither the database nor the session.
     """
     server_losses.note_database_error(error)
-    page = get_template("503.html").render({"is_sent": request.method not in ("GET", "HEAD")})
+    context = {
+        "is_sent": request.method not in ("GET", "HEAD"),
+        "is_read_only": isinstance(error, read_only.DatabaseReadOnly),
+    }
+    page = get_template("503.html").render(context)
     headers = {"Retry-After": str(DATABASE_RETRY_AFTER_S), "Cache-Control": "no-store"}
     return HttpResponse(page, status=503, headers=headers)
 

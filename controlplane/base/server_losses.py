@@ -8,7 +8,10 @@ import time
 
 from django.db import InterfaceError, OperationalError
 
-_CONNECTION_CODES = ("08", "57P")  # Connection exceptions; the server is stopping or starting.
+from controlplane.base import read_only
+
+# Connection exceptions; the server is stopping or starting; it takes no writes.
+_CONNECTION_CODES = ("08", "57P", read_only.SQLSTATE)
 
 _database_lost_at: list[float] = []  # Monotonic; the last loss only.
 _away: set[str] = set()  # Addresses of Redis servers.

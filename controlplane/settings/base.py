@@ -210,9 +210,10 @@ TEMPLATES = [
 # for a lock ends with an error, after which the caller retries, and an idle open transaction is
 # ended, because a job's row lock holds up all other work on that job.
 DATABASES: dict[str, dj_database_url.DBConfig] = {
-    "default": env.database("DATABASE_URL", "postgres://weir@127.0.0.1:5432/weir")
-    | {
-        "OPTIONS": {
+    "default": env.database(
+        "DATABASE_URL",
+        "postgres://weir@127.0.0.1:5432/weir",
+        {
             "connect_timeout": 5,
             "application_name": "weir",
             "options": "-c lock_timeout=15s -c idle_in_transaction_session_timeout=120s",
@@ -220,8 +221,8 @@ DATABASES: dict[str, dj_database_url.DBConfig] = {
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
-        }
-    }
+        },
+    )
 }
 
 # The launcher's own role, which ``weir_prepare`` creates; empty: it shares that of the others.
@@ -230,7 +231,7 @@ WEIR_LAUNCHER_PASSWORD = env.text("WEIR_LAUNCHER_PASSWORD", "")
 if WEIR_LAUNCHER_ROLE and not WEIR_LAUNCHER_PASSWORD:
     raise ImproperlyConfigured("WEIR_LAUNCHER_ROLE is set without WEIR_LAUNCHER_PASSWORD")
 
-REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
+REDIS_URL = env.redis("REDIS_URL", "redis://127.0.0.1:6379/0")
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
 }

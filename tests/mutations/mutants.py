@@ -713,6 +713,29 @@ MUTANTS: tuple[Mutant, ...] = (
         ("return self.count > self.count_max", "return self.count > self.count_max + 1"),
     ),
     *_planted(
+        "tests/unit/controlplane/test_env.py",
+        "controlplane/base/env.py",
+        ("merged = {**(parameters or {}), **own}", "merged = {**own, **(parameters or {})}"),
+        (
+            """return f"{given}{'&' if url.query else '?'}ssl_cert_reqs=required\"""",
+            "return given",
+        ),
+    ),
+    *_planted(
+        "tests/database/controlplane/test_read_only.py",
+        "controlplane/base/read_only.py",
+        ('context["connection"].close()', "pass"),
+        ("if _execute not in connection.execute_wrappers:", "if True:"),
+    ),
+    *_planted(
+        "tests/database/controlplane/test_read_only.py",
+        "controlplane/base/server_losses.py",
+        (
+            '_CONNECTION_CODES = ("08", "57P", read_only.SQLSTATE)',
+            '_CONNECTION_CODES = ("08", "57P")',
+        ),
+    ),
+    *_planted(
         "tests/unit/frontend/test_formatting.py",
         "controlplane/base/formatting.py",
         ("if 0 < value < 10 and round(value) != value:", "if False:"),

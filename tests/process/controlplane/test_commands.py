@@ -55,6 +55,13 @@ def test_a_database_without_tables_is_told_in_a_line(
     assert line.endswith("python manage.py weir_prepare --no-static")
 
 
+def test_a_database_is_refused_that_is_not_encrypted_as_its_url_demands(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    line = refused(f"{postgres.url}?sslmode=require", tmp_path, "weir_user")
+    assert "server does not support SSL, but SSL was required" in line
+
+
 ENDS = """
 import atexit, gc
 atexit.register(lambda: print(gc.get_freeze_count()))  # Runs after those that come later.

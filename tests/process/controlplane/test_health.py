@@ -1,15 +1,17 @@
 """Probes: alive is not ready, and what is wrong is named."""
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from django.db.migrations.recorder import MigrationRecorder
 from redis import Redis as Client
 
-from controlplane.base import ticks
+from controlplane.base import read_only, ticks
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
 from tests.process.controlplane.web import Web
+from tests.waiting import wait_until
 
 OK = {"database": "ok", "migrations": "ok", "redis": "ok", "ticks": "ok"}
 
@@ -34,18 +36,40 @@ def test_alive_asks_nothing_of_anybody(start_web: Callable[..., Web]) -> None:
     }
 
 
+def test_a_database_that_takes_no_writes_is_named_until_it_does(
+    start_web: Callable[..., Web], redis: Redis, away_postgres: Postgres
+) -> None:
+    web = start_web(redis.url, DATABASE_URL=away_postgres.url)
+
+    def said() -> str:
+        answer = web.request("GET", "/readyz")
+        assert answer.status == 503 or answer.json["checks"] == OK
+        return str(answer.json["checks"]["database"])
+
+    for change, expected in (
+        ("SET default_transaction_read_only = on", read_only.SAID),
+        ("RESET default_transaction_read_only", "ok"),
+    ):
+        with closing(away_postgres.connect()) as server, server.cursor() as cursor:
+            server.autocommit = True
+            cursor.execute("SET default_transaction_read_only = off")
+            cursor.execute(f"ALTER SYSTEM {change}")
+            cursor.execute("SELECT pg_reload_conf()")
+        wait_until(lambda wanted=expected: said() == wanted, f"the database {expected}")
+
+
 @pytest.mark.usefixtures("ticked")
 def test_ready_with_everything_there(web: Web) -> None:
     answer = web.request("GET", "/readyz")
     assert (answer.status, answer.json) == (200, {"status": "ok", "checks": OK})
 
 
-def test_a_tick_that_never_ran_is_named(web: Web, redis: Redis) -> None:
+def test_a_tick_without_a_noted_run_is_named(web: Web, redis: Redis) -> None:
     for task in ticks.TASKS[1:]:
         ticks.note(task)
     answer = web.request("GET", "/readyz")
     assert answer.status == 503
-    assert answer.json["checks"] == OK | {"ticks": "jobs.tasks.tick: never ran"}
+    assert answer.json["checks"] == OK | {"ticks": "jobs.tasks.tick: no run noted within a day"}
 
 
 @pytest.mark.usefixtures("ticked")

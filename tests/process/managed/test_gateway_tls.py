@@ -1,67 +1,15 @@
 """The driver's line to a control plane over HTTPS with a certificate of a private authority."""
 
-import datetime as dt
-import ipaddress
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
+from tests.certificates import Authority, make_authority
 from tests.process.managed.control_plane import JOB, TOKEN
 from weir.managed.gateway_line import GatewayAddress, Line, Version
-
-
-@dataclass
-class Authority:
-    """A private authority, with the certificate of a server at 127.0.0.1."""
-
-    certificate: str
-    server: bytes  # Key and certificate.
-
-
-def make_authority() -> Authority:
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-
-    def name(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    def signed(
-        subject: str, public: ec.EllipticCurvePublicKey, extension: x509.ExtensionType
-    ) -> bytes:
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name(subject))
-            .issuer_name(name("authority"))
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(extension, critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        return certificate.public_bytes(serialization.Encoding.PEM)
-
-    server = ec.generate_private_key(ec.SECP256R1())
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    return Authority(
-        signed(
-            "authority", key.public_key(), x509.BasicConstraints(ca=True, path_length=None)
-        ).decode(),
-        server.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + signed("server", server.public_key(), x509.SubjectAlternativeName([address])),
-    )
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -160,3 +160,69 @@ def test_a_database_is_read_with_connections_that_are_kept(monkeypatch: pytest.M
     read = env.database(NAME)
     assert (read["HOST"], read["PORT"], read["NAME"], read["PASSWORD"]) == ("h", 5433, "d", "p@ss")
     assert read["CONN_MAX_AGE"] is None
+
+
+def test_a_database_is_reached_as_its_url_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL's demands on a connection, encryption above all, are not overridden."""
+    ours = {"connect_timeout": 5, "application_name": "weir", "options": "-c lock_timeout=15s"}
+    monkeypatch.setenv(
+        NAME, "postgres://u@h/d?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=9"
+    )
+    assert env.database(NAME, parameters=ours)["OPTIONS"] == ours | {
+        "sslmode": "verify-full",
+        "sslrootcert": "/ca.pem",
+        "connect_timeout": 9,
+    }
+    monkeypatch.setenv(NAME, "postgres://u@h/d?options=-c%20search_path%3Dweir")
+    assert env.database(NAME, parameters=ours)["OPTIONS"] == ours | {
+        "options": "-c lock_timeout=15s -c search_path=weir"
+    }
+    monkeypatch.setenv(NAME, "postgres://u@a,b/d?target_session_attrs=read-write")
+    two = env.database(NAME, parameters=ours)
+    assert (two["HOST"], two["OPTIONS"]["target_session_attrs"]) == ("a,b", "read-write")
+    monkeypatch.setenv(NAME, "postgres://u@h/d")
+    assert env.database(NAME, parameters=ours)["OPTIONS"] == ours
+
+
+def test_an_unknown_parameter_of_a_connection_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "postgres://u:hunter2@h/d?sslmod=require")
+    with pytest.raises(ImproperlyConfigured, match=f'{NAME}: .*"sslmod"') as told:
+        env.database(NAME)
+    assert "hunter2" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("redis://:p@h:1/0", "redis://:p@h:1/0"),
+        ("rediss://:p@h:1/0", "rediss://:p@h:1/0?ssl_cert_reqs=required"),
+        ("rediss://h?ssl_ca_certs=/a", "rediss://h?ssl_ca_certs=/a&ssl_cert_reqs=required"),
+        ("rediss://h?ssl_cert_reqs=none", "rediss://h?ssl_cert_reqs=none"),
+    ],
+)
+def test_the_certificate_of_a_redis_is_verified_unless_its_url_says_not_to(
+    monkeypatch: pytest.MonkeyPatch, given: str, read: str
+) -> None:
+    monkeypatch.setenv(NAME, given)
+    assert env.redis(NAME) == read
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("http://:hunter2@h", "is no URL of Redis; give redis://"),
+        ("redis://", "is no URL of Redis; give redis://"),
+        ("hunter2", "is no URL of Redis; give redis://"),
+        (
+            "rediss://:hunter2@h?ssl_cert_reqs=CERT_REQUIRED",
+            "'CERT_REQUIRED' is not one of required, optional, none",
+        ),
+    ],
+)
+def test_a_url_of_no_redis_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, given: str, said: str
+) -> None:
+    monkeypatch.setenv(NAME, given)
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}.*{said}") as told:
+        env.redis(NAME)
+    assert "hunter2" not in str(told.value)

@@ -1,0 +1,94 @@
+"""A connection whose server takes no writes any more is closed, and the next one is made anew."""
+
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.test import Client
+from rest_framework.test import APIClient
+
+from controlplane.accounts.models import Role, User
+from controlplane.base import read_only, server_losses
+from jobs.models import Job
+from tests import factories
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def become_standby() -> int:
+    """Let the server of this connection take no writes from here on; the connection's process."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+    assert read_only.is_read_only(connection)
+    return process()
+
+
+def process() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+def test_a_refused_write_is_a_lost_database_and_the_next_connection_is_another() -> None:
+    job = factories.job()
+    before = become_standby()
+    assert Job.objects.get(pk=job.pk).name == job.name  # It still reads.
+    assert process() == before
+    with pytest.raises(OperationalError, match="takes no writes") as refused:
+        Job.objects.filter(pk=job.pk).update(name="other")
+    assert server_losses.is_database_lost(refused.value)
+    assert process() != before
+    assert Job.objects.filter(pk=job.pk).update(name="other") == 1
+
+
+def test_a_transaction_ends_with_the_first_refused_write() -> None:
+    job = factories.job()
+
+    def lock() -> None:
+        with transaction.atomic():
+            assert Job.objects.get(pk=job.pk).name == job.name
+            with transaction.atomic():
+                Job.objects.select_for_update().get(pk=job.pk)
+
+    before = become_standby()
+    with pytest.raises(read_only.DatabaseReadOnly):
+        lock()
+    assert process() != before
+    lock()
+
+
+def test_other_errors_of_the_database_leave_the_connection_as_it_is() -> None:
+    before = process()
+    with pytest.raises(OperationalError) as other, connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 1; SELECT pg_sleep(5)")
+    assert not isinstance(other.value, read_only.DatabaseReadOnly)
+    assert process() == before
+
+
+def test_a_connection_is_watched_once_however_often_it_is_made() -> None:
+    for _ in range(3):
+        connection.close()
+        connection.ensure_connection()
+    watching: list[Any] = [one for one in connection.execute_wrappers if one is read_only._execute]
+    assert len(watching) == 1
+
+
+def test_the_answer_says_that_the_database_takes_no_writes_and_the_next_one_is_done() -> None:
+    user: User = factories.user(Role.OPERATOR)
+    job = factories.job()
+    api = APIClient()
+    api.force_authenticate(user)
+    at = f"/api/v1/jobs/{job.pk}/cancel"
+    become_standby()
+    answer = api.post(at)
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "database_unavailable"
+    assert answer.json()["detail"] == f"The database {read_only.SAID}; try again in a moment."
+    assert api.post(at).status_code == 202
+
+    browser = Client()
+    browser.force_login(user)
+    become_standby()
+    page = browser.post(f"/jobs/{job.pk}/recovery/target", {"recovery_target_s": "2.5"})
+    assert page.status_code == 503
+    assert "PostgreSQL takes no writes" in page.content.decode()
