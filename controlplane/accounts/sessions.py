@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Session, User, digest_of
 from controlplane.audit.models import record
+from controlplane.base import read_only
 
 NOTED_AFTER = timedelta(minutes=1)
 BROWSER_LENGTH_MAX = 200
@@ -54,7 +55,8 @@ class SessionStore(DatabaseStore):
         now = timezone.now()
         if row is not None and now - row.used_at >= NOTED_AFTER:
             end = _end(row.began_at, now)
-            Session.objects.filter(pk=row.pk).update(used_at=now, expire_date=end)
+            with read_only.notes("the use of a session"):
+                Session.objects.filter(pk=row.pk).update(used_at=now, expire_date=end)
         return row
 
 

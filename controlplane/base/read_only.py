@@ -5,11 +5,15 @@ statements that only read. A connection from before a fail-over would stay with 
 ever; once it is closed, the next one finds the server to which the address leads by then.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import InternalError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+logger = logging.getLogger(__name__)
 
 SAID = "takes no writes: it is a standby, or was made read-only"
 SQLSTATE = "25006"  # read_only_sql_transaction. Source: PostgreSQL, appendix A.
@@ -35,6 +39,15 @@ def _execute(
             raise
         context["connection"].close()
         raise DatabaseReadOnly(f"the database {SAID}") from error.__cause__
+
+
+@contextmanager
+def notes(name: str) -> Iterator[None]:
+    """Writes beside a request that only reads: it goes on without them; outside of transactions."""
+    try:
+        yield
+    except DatabaseReadOnly as error:
+        logger.info("%s is not noted: %s", name, error)
 
 
 def is_read_only(connection: BaseDatabaseWrapper) -> bool:

@@ -1,13 +1,15 @@
 """A connection whose server takes no writes any more is closed, and the next one is made anew."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
-from controlplane.accounts.models import Role, User
+from controlplane.accounts.models import Role, Session, Token, User
 from controlplane.base import read_only, server_losses
 from jobs.models import Job
 from tests import factories
@@ -92,3 +94,29 @@ def test_the_answer_says_that_the_database_takes_no_writes_and_the_next_one_is_d
     page = browser.post(f"/jobs/{job.pk}/recovery/target", {"recovery_target_s": "2.5"})
     assert page.status_code == 503
     assert "PostgreSQL takes no writes" in page.content.decode()
+
+
+def test_jobs_are_shown_whose_reading_notes_a_use() -> None:
+    """Of a session and of a token, once a minute."""
+    user: User = factories.user(Role.VIEWER)
+    job = factories.job()
+    browser = Client()
+    browser.force_login(user)
+    Session.objects.update(used_at=timezone.now() - timedelta(minutes=5))
+    secret = "weir_" + "s" * 40
+    factories.token(user, secret)
+    for ask, written in (
+        (lambda: browser.get(f"/jobs/{job.pk}/"), lambda: Session.objects.get().used_at),
+        (
+            lambda: Client().get(
+                f"/api/v1/jobs/{job.pk}", headers={"Authorization": f"Bearer {secret}"}
+            ),
+            lambda: Token.objects.get().last_used_at,
+        ),
+    ):
+        before, at = written(), become_standby()
+        assert ask().status_code == 200
+        assert process() != at, "no write was refused"
+        assert written() == before
+        assert ask().status_code == 200
+        assert written() != before
