@@ -36,6 +36,7 @@ from weir.channels.framing import (
     FrameType,
     granted_bytes,
 )
+from weir.channels.hosts import family_of, listen
 from weir.channels.identity import SlotIdentity
 from weir.channels.io_thread import IoThread
 from weir.channels.session import BytesLike, Role, Security, Session
@@ -202,7 +203,7 @@ class TcpTransport:
         closed.set()
 
     def _connect(self, link: "_Link", to: Address) -> None:
-        sock = socket.socket(_family(to.host))
+        sock = socket.socket(family_of(to.host))
         sock.setblocking(False)
         code = sock.connect_ex((to.host, to.port))
         if code in (0, errno.EINPROGRESS):
@@ -329,7 +330,7 @@ class _Listener:
 
     def __init__(self, transport: TcpTransport, host: str) -> None:
         self._transport = transport
-        self.socket = socket.create_server((host, 0), family=_family(host), backlog=128)
+        self.socket = listen(host, backlog=128)
         self.socket.setblocking(False)
         self.address = Address(host, self.socket.getsockname()[1])
 
@@ -538,8 +539,3 @@ class _Link:
 
     def _end(self, cause: str) -> None:
         self._transport.on_link_ended(self, "" if self.said_goodbye else cause)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    """Hosts are numeric addresses, which name their family by how they are written."""
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -22,6 +22,7 @@ from pyspark import SparkContext
 
 from weir.channels.authority import Network
 from weir.channels.control_connection import ControlConnection
+from weir.channels.hosts import listen
 from weir.common.clock import Clock
 from weir.config import JobConfig
 from weir.errors import ChannelError, ProtocolError, SlotError
@@ -103,7 +104,7 @@ class SparkCluster:
         self._slot_count = slot_count
         self._network = network
         self._security = network.job_master()
-        self._listener = socket.create_server((host, 0), backlog=BACKLOG)
+        self._listener = listen(host, BACKLOG)
         self._listener.setblocking(False)
         port = self._listener.getsockname()[1]
         self._address = Address(host, port)

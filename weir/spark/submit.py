@@ -405,5 +405,8 @@ def _named(options: ExecutionOptions) -> RestoreRequest | None:
 
 
 def reachable_host(spark: SparkContext) -> str:
-    """The host at which executors reach the driver: the one that Spark itself uses."""
-    return spark.getConf().get("spark.driver.host") or LOOPBACK
+    """The host at which executors reach the driver: the one that Spark itself uses.
+
+    Spark has addresses of IPv6 in brackets, as they are written in a URL.
+    """
+    return (spark.getConf().get("spark.driver.host") or LOOPBACK).strip("[]")

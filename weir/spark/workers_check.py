@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from socket import create_server
 from threading import Thread
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, cloudpickle
 
+from weir.channels.hosts import listen
 from weir.errors import ConfigError, SlotError, StorageError
 from weir.spark import worker_probe
 from weir.spark.submit import IN_PROCESS, open_session, reachable_host
@@ -82,7 +82,7 @@ def compared(reports: Sequence[dict[str, Any]], begun_ns: int, ended_ns: int) ->
 
 def _findings(spark: SparkContext, directory: str | None) -> Iterator[Finding]:
     host = reachable_host(spark)
-    with create_server((host, 0), backlog=1_024) as server:
+    with listen(host, backlog=1_024) as server:
         address = (host, server.getsockname()[1])
         cloudpickle.register_pickle_by_value(worker_probe)  # type: ignore[no-untyped-call]
         try:
