@@ -5,7 +5,7 @@ for 1 s.
 """
 
 import logging
-import time
+from collections import defaultdict
 from functools import cache
 
 import kombu.exceptions
@@ -14,6 +14,8 @@ from celery import current_app as app
 from django.db import transaction
 from kombu.pools import ProducerPool
 
+from controlplane.base.server_losses import Pause
+
 logger = logging.getLogger(__name__)
 
 # By name: the module of the task imports those that schedule it.
@@ -21,10 +23,10 @@ TICK_JOB = "checkpoints.tasks.tick_job"
 HORIZON_MS = 1_500  # A later time is for the tick to schedule: it looks once a second.
 EXPIRES_S = 5.0  # By then the periodic tick has ticked the job long ago.
 TIMEOUT_S = 0.5
-SILENCE_S = 1.0  # Without publishing, after a failure.
+PAUSE_S = 1.0  # Without publishing, after a failure.
 PRODUCERS_MAX = 8  # Threads that schedule at the same time.
 
-_silent_until: dict[str, float] = {}
+_pauses: defaultdict[str, Pause] = defaultdict(lambda: Pause(PAUSE_S))
 
 
 def tick_at(job_id: str, due_ms: int, now_ms: int) -> None:
@@ -38,7 +40,7 @@ def tick_at(job_id: str, due_ms: int, now_ms: int) -> None:
 def send(job_id: str, delay_s: float, *, is_repeated: bool = False) -> None:
     """Publish a job's tick with its delay; a failure of the broker is logged."""
     broker = str(app.conf.broker_url)
-    if time.monotonic() < _silent_until.get(broker, 0.0):
+    if _pauses[broker].lasts:
         return
     try:
         with _producers(broker).acquire(block=True, timeout=TIMEOUT_S) as producer:
@@ -51,7 +53,7 @@ def send(job_id: str, delay_s: float, *, is_repeated: bool = False) -> None:
                 retry=False,
             )
     except (kombu.exceptions.KombuError, redis.RedisError, OSError) as error:
-        _silent_until[broker] = time.monotonic() + SILENCE_S
+        _pauses[broker].begin()
         logger.warning(
             "a countdown could not be scheduled, the periodic tick replaces it: %s", error
         )

@@ -17,6 +17,23 @@ _database_lost_at: list[float] = []  # Monotonic; the last loss only.
 _away: set[str] = set()  # Addresses of Redis servers.
 
 
+class Pause:
+    """A pause in asking a server, from its failure on: each question may wait for its timeout."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until_s = 0.0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the server is left alone for now."""
+        return time.monotonic() < self._until_s
+
+    def begin(self) -> None:
+        """Leave the server alone: it has just failed."""
+        self._until_s = time.monotonic() + self._seconds
+
+
 def is_database_lost(error: BaseException) -> bool:
     """Whether an error says that the database cannot be reached: not a lock, nor a slow query.
 

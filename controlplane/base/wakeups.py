@@ -6,6 +6,7 @@ once a second anyway. A wake-up that cannot be published is logged, never raised
 
 import logging
 import time
+from collections import defaultdict
 
 import redis
 from django.conf import settings
@@ -13,18 +14,20 @@ from django.db import transaction
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from controlplane.base.server_losses import Pause
+
 logger = logging.getLogger(__name__)
 
 CHANNEL = "weir:wakeups"
 PUBLISH_TIMEOUT_S = 0.5
-SILENCE_S = 1.0  # After a failure nothing is published for this long: each try may wait for Redis.
+PAUSE_S = 1.0  # After a failure nothing is published for this long: each try may wait for Redis.
 
 AWAKE_S = 30.0
 _AWAKE_AGAIN_S = 5.0  # One process says no more often than that that there is work.
 AWAKE = "weir:awake"
 
 _clients: dict[str, redis.Redis] = {}
-_silent_until: dict[str, float] = {}
+_pauses: defaultdict[str, Pause] = defaultdict(lambda: Pause(PAUSE_S))
 _awake_again: dict[str, float] = {}
 
 
@@ -44,7 +47,7 @@ def on_commit(topic: str) -> None:
 
 
 def publish(topic: str) -> None:
-    """Wake the waiters of a topic now; after a failure, skip for ``SILENCE_S`` seconds."""
+    """Wake the waiters of a topic now; after a failure, skip for ``PAUSE_S`` seconds."""
     _send(topic)
 
 
@@ -70,9 +73,9 @@ def awake_s() -> float:
 
 def _send(topic: str | None) -> None:
     url = settings.REDIS_URL
-    now = time.monotonic()
-    if now < _silent_until.get(url, 0.0):
+    if _pauses[url].lasts:
         return
+    now = time.monotonic()
     try:
         if topic is not None:
             client(url).publish(CHANNEL, topic)
@@ -80,7 +83,7 @@ def _send(topic: str | None) -> None:
             client(url).set(AWAKE, 1, px=round(AWAKE_S * 1_000))
             _awake_again[url] = now + _AWAKE_AGAIN_S
     except redis.RedisError as error:
-        _silent_until[url] = time.monotonic() + SILENCE_S
+        _pauses[url].begin()
         logger.warning("the wake-up for %s could not be published: %s", topic or "beat", error)
 
 

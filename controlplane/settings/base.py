@@ -233,7 +233,12 @@ if WEIR_LAUNCHER_ROLE and not WEIR_LAUNCHER_PASSWORD:
 
 REDIS_URL = env.redis("REDIS_URL", "redis://127.0.0.1:6379/0")
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        # Requests wait for it, on the few threads of the web process.
+        "OPTIONS": {"socket_timeout": 1.0, "socket_connect_timeout": 1.0},
+    }
 }
 
 USE_TZ = True

@@ -2,13 +2,16 @@
 
 A window's number is part of its key, so a counter needs one increment and ends by itself; in any
 stretch as long as a window at most twice the rate passes. While Redis is away or its memory is full
-this process counts for itself: a limit on guessing must not fall with Redis.
+this process counts for itself: a limit on guessing must not fall with Redis. After a failure Redis
+is not asked for a second, so that one that does not answer holds up few requests.
 """
 
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django.core.cache import cache
 from django.core.cache.backends.base import BaseCache
@@ -17,12 +20,16 @@ from django.utils.crypto import salted_hmac
 from redis.exceptions import RedisError
 
 from controlplane.base.limits.rates import Rate
+from controlplane.base.server_losses import Pause
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 LOCAL_ENTRIES_MAX = 10_000
 TRIES_MAX = 5
 
+redis_pause = Pause(1.0)
 _local = LocMemCache("weir-counters", {"OPTIONS": {"MAX_ENTRIES": LOCAL_ENTRIES_MAX}})
 
 
@@ -56,22 +63,25 @@ def take(purpose: str, subject: str, rate: Rate) -> Taken:
     now = time.time()
     window = int(now // rate.period_s)
     key = f"{hashed(purpose, subject)}:{window}"
-    try:
-        count = _increment(cache, key, rate.period_s)
-    except RedisError as error:
-        logger.warning("counted in this process, Redis is away or full: %s", error)
-        count = _increment(_local, key, rate.period_s)
+    count = _counted(lambda counters: _increment(counters, key, rate.period_s))
     left_s = max(1, math.ceil((window + 1) * rate.period_s - now))
     return Taken(key, count, rate.count, left_s)
 
 
 def give_back(taken: Taken) -> None:
     """Undo an increment, for what turned out not to count."""
-    try:
-        _decrement(cache, taken.key)
-    except RedisError as error:
-        logger.warning("counted in this process, Redis is away or full: %s", error)
-        _decrement(_local, taken.key)
+    _counted(lambda counters: _decrement(counters, taken.key))
+
+
+def _counted(change: Callable[[BaseCache], T]) -> T:
+    """The outcome of a change to the counters in Redis, or to this process's own without it."""
+    if not redis_pause.lasts:
+        try:
+            return change(cache)
+        except RedisError as error:
+            redis_pause.begin()
+            logger.warning("counted in this process, Redis is away or full: %s", error)
+    return change(_local)
 
 
 def _increment(counters: BaseCache, key: str, period_s: int) -> int:

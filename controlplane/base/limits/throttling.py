@@ -12,8 +12,7 @@ from redis.exceptions import RedisError
 from rest_framework import throttling
 from rest_framework.request import Request
 
-from controlplane.base.limits import addresses
-from controlplane.base.limits.counters import hashed
+from controlplane.base.limits import addresses, counters
 
 if TYPE_CHECKING:  # REST framework reads its settings, which name this module, on import.
     from rest_framework.views import APIView
@@ -23,9 +22,12 @@ logger = logging.getLogger(__name__)
 
 class _PassingWithoutCounters(throttling.SimpleRateThrottle):
     def allow_request(self, request: Request, view: "APIView") -> bool:
+        if counters.redis_pause.lasts:
+            return True
         try:
             return super().allow_request(request, view)
         except RedisError as error:
+            counters.redis_pause.begin()
             logger.warning("requests are not throttled while Redis is away or full: %s", error)
             return True
 
@@ -34,7 +36,7 @@ class _PassingWithoutCounters(throttling.SimpleRateThrottle):
 
     def get_cache_key(self, request: Request, view: "APIView") -> str | None:
         key = super().get_cache_key(request, view)
-        return None if key is None else hashed("throttle", key)
+        return None if key is None else counters.hashed("throttle", key)
 
 
 class UserThrottle(_PassingWithoutCounters, throttling.UserRateThrottle):

@@ -9,11 +9,14 @@ import pytest
 from django.core.cache import cache
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from controlplane.base.limits import counters
 from controlplane.base.limits.admission import Admission, TooManyOpen
 from controlplane.base.limits.rates import Rate
+from controlplane.base.server_losses import Pause
 from controlplane.base.threads import Unavailable
+from tests.waiting import wait_until
 
 HOURLY = Rate(3, 3_600)
 
@@ -24,6 +27,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cache.clear()
     counters._local.clear()
     monkeypatch.setattr(counters.time, "time", lambda: 1_800.0)
+    monkeypatch.setattr(counters, "redis_pause", Pause(60.0))
     yield
     cache.clear()
 
@@ -91,10 +95,37 @@ def test_without_redis_the_process_counts_for_itself(
     assert not counters.take("test", "mara", HOURLY).is_over
 
 
+def test_a_redis_that_failed_is_asked_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def fail(key: str, *_: Any, **__: Any) -> None:
+        asked.append(key)
+        raise RedisTimeoutError("no answer")
+
+    monkeypatch.setattr(cache, "add", fail)
+    for _ in range(3):
+        counters.take("test", "mara", HOURLY)
+    assert len(asked) == 1
+    monkeypatch.setattr(counters, "redis_pause", Pause(60.0))  # It has passed.
+    assert counters.take("test", "mara", HOURLY).is_over
+    assert len(asked) == 2
+
+
 def test_keys_hide_their_subject_and_have_one_length() -> None:
     keys = {counters.hashed("throttle", text) for text in ("203.0.113.9", "x" * 10_000, "mara")}
     assert {len(key) for key in keys} == {len("throttle:") + 40}
     assert not any("203" in key or "mara" in key for key in keys)
+
+
+def test_a_pause_lasts_from_a_failure_on_for_its_seconds() -> None:
+    pause = Pause(0.05)
+    assert not pause.lasts
+    pause.begin()
+    assert pause.lasts
+    wait_until(lambda: not pause.lasts, "the pause is over")
+    assert not Pause(0.0).lasts
 
 
 # Open things -----------------------------------------------------------------------------------
