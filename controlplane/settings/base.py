@@ -217,10 +217,12 @@ DATABASES: dict[str, dj_database_url.DBConfig] = {
             "connect_timeout": 5,
             "application_name": "weir",
             "options": "-c lock_timeout=15s -c idle_in_transaction_session_timeout=120s",
-            # Detects a server that vanished with its machine within half a minute.
+            # Detects a server that vanished with its machine within half a minute: while its
+            # answer is awaited, and, with a query that never arrived, by what is not acknowledged.
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
         },
     )
 }
