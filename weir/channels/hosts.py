@@ -4,12 +4,13 @@ import socket
 
 
 def listen(host: str, backlog: int) -> socket.socket:
-    """A listener at a free port of ``host``, of the family that its address has.
+    """A listener at a free port of ``host``: of IPv4, unless its addresses are of IPv6 alone.
 
     Raises:
         OSError: ``host`` has no address, or one of another machine.
     """
-    family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+    families = [entry[0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    family = socket.AF_INET if socket.AF_INET in families else families[0]
     return socket.create_server((host, 0), family=family, backlog=backlog)
 
 
