@@ -2,7 +2,9 @@
 
 import datetime as dt
 import ipaddress
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,6 +18,14 @@ class Authority:
 
     certificate: str
     server: bytes  # Key and certificate.
+
+    def server_context(self, directory: Path) -> ssl.SSLContext:
+        """The context of that server, whose key has to be read from a file."""
+        file = directory / "server.pem"
+        file.write_bytes(self.server)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        return context
 
 
 def make_authority() -> Authority:

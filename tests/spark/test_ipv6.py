@@ -6,9 +6,7 @@ import sys
 from itertools import accumulate
 from pathlib import Path
 
-import pytest
-
-from tests.ipv6 import has_ipv6
+from tests.ipv6 import NEEDS_IPV6
 
 COUNT, KEYS = 60, 3
 SCRIPT = f"""
@@ -31,7 +29,7 @@ context.stop()
 """
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+@NEEDS_IPV6
 def test_a_job_runs_where_spark_has_addresses_of_ipv6(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -4,10 +4,8 @@ import socket
 
 import pytest
 
-from tests.ipv6 import has_ipv6
+from tests.ipv6 import NEEDS_IPV6
 from weir.channels.hosts import family_of, listen
-
-NEEDS_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", pytest.param("::1", marks=NEEDS_IPV6)])

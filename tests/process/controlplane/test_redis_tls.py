@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 import pytest
 from celery import Celery
@@ -14,69 +15,59 @@ from redis.asyncio import Redis as AsyncRedis
 
 from controlplane.base import env, wakeups
 from controlplane.embedded.redis import Redis
-from tests.certificates import Authority, make_authority
+from tests.certificates import make_authority
 
 NAME = "TEST_REDIS_URL"
 
 
-class TlsFront:
+class TlsFront(ThreadingTCPServer):
     """A listener that takes off the encryption in front of a Redis; counts the bytes it got."""
 
-    def __init__(self, redis: Redis, authority: Authority, directory: Path) -> None:
-        file = directory / "server.pem"
-        file.write_bytes(authority.server)
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(file)
-        self._redis = redis
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
+    daemon_threads = True
+    block_on_close = False  # Clients keep their connections.
+
+    def __init__(self, redis: Redis, context: ssl.SSLContext) -> None:
+        super().__init__(("127.0.0.1", 0), Connection)
+        self.redis_port, self.context = redis.port, context
         self.accepted = self.received = 0
 
-    def serve(self) -> None:
-        """Accept connections until the listener is closed."""
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.accepted += 1
-                threading.Thread(target=self._serve_one, args=(client,), daemon=True).start()
 
-    def _serve_one(self, client: socket.socket) -> None:
+class Connection(BaseRequestHandler):
+    """A client's connection, and that to Redis."""
+
+    server: TlsFront
+
+    def handle(self) -> None:
+        """Pass on what comes from either end, until the client's ends."""
+        self.server.accepted += 1
         with (
             suppress(OSError),  # Refused handshakes, and ends of connections.
-            client,
-            self._context.wrap_socket(client, server_side=True) as plain,
-            socket.create_connection(("127.0.0.1", self._redis.port)) as server,
+            self.server.context.wrap_socket(self.request, server_side=True) as plain,
+            socket.create_connection(("127.0.0.1", self.server.redis_port)) as redis,
         ):
-            back = threading.Thread(target=self._copy, args=(server, plain), daemon=True)
-            back.start()
+            threading.Thread(target=self._answer, args=(redis, plain), daemon=True).start()
             while data := plain.recv(65_536):
-                self.received += len(data)
-                server.sendall(data)
+                self.server.received += len(data)
+                redis.sendall(data)
 
     @staticmethod
-    def _copy(source: socket.socket, target: socket.socket) -> None:
+    def _answer(redis: socket.socket, plain: socket.socket) -> None:
         with suppress(OSError):
-            while data := source.recv(65_536):
-                target.sendall(data)
-
-    def close(self) -> None:
-        """Accept no more connections."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+            while data := redis.recv(65_536):
+                plain.sendall(data)
 
 
 @contextmanager
-def tls_front(redis: Redis, authority: Authority, directory: Path) -> Iterator[TlsFront]:
+def tls_front(redis: Redis, context: ssl.SSLContext) -> Iterator[TlsFront]:
     """A Redis over TLS, while the context lasts."""
-    front = TlsFront(redis, authority, directory)
-    thread = threading.Thread(target=front.serve)
-    thread.start()
-    try:
-        yield front
-    finally:
-        front.close()
-        thread.join()
+    with TlsFront(redis, context) as front:
+        thread = threading.Thread(target=front.serve_forever)
+        thread.start()
+        try:
+            yield front
+        finally:
+            front.shutdown()
+            thread.join()
 
 
 def of_celery(url: str) -> None:
@@ -107,8 +98,8 @@ def test_a_redis_is_reached_over_tls_where_its_certificate_is_verified(
     ours, other = make_authority(), make_authority()
     for name, authority in (("ours", ours), ("other", other)):
         (tmp_path / name).write_text(authority.certificate)
-    with tls_front(redis, ours, tmp_path) as front:
-        base = f"rediss://:{redis.password}@127.0.0.1:{front.port}/0"
+    with tls_front(redis, ours.server_context(tmp_path)) as front:
+        base = f"rediss://:{redis.password}@127.0.0.1:{front.server_address[1]}/0"
         for refused in (base, f"{base}?ssl_ca_certs={tmp_path / 'other'}"):
             monkeypatch.setenv(NAME, refused)
             before = front.accepted

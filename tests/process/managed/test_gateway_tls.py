@@ -1,6 +1,5 @@
 """The driver's line to a control plane over HTTPS with a certificate of a private authority."""
 
-import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,10 +28,7 @@ class Answers(BaseHTTPRequestHandler):
 @contextmanager
 def https_server(authority: Authority, directory: Path) -> Iterator[tuple[str, list[str | None]]]:
     """The URL of a server, and the tokens that it got."""
-    file = directory / "server.pem"
-    file.write_bytes(authority.server)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
+    context = authority.server_context(directory)
     tokens: list[str | None] = []
     handler = type("Handler", (Answers,), {"tokens": tokens})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
