@@ -208,7 +208,8 @@ TEMPLATES = [
 
 # The few threads of the web process, and Celery's processes, keep their connections. A long wait
 # for a lock ends with an error, after which the caller retries, and an idle open transaction is
-# ended, because a job's row lock holds up all other work on that job.
+# ended, because a job's row lock holds up all other work on that job. Under the isolation level
+# each statement sees what was committed before it, as jobs.job_events needs it.
 DATABASES: dict[str, dj_database_url.DBConfig] = {
     "default": env.database(
         "DATABASE_URL",
@@ -216,7 +217,8 @@ DATABASES: dict[str, dj_database_url.DBConfig] = {
         {
             "connect_timeout": 5,
             "application_name": "weir",
-            "options": "-c lock_timeout=15s -c idle_in_transaction_session_timeout=120s",
+            "options": "-c lock_timeout=15s -c idle_in_transaction_session_timeout=120s"
+            " -c default_transaction_isolation=read\\ committed",
             # Detects a server that vanished with its machine within half a minute: while its
             # answer is awaited, and, with a query that never arrived, by what is not acknowledged.
             "keepalives_idle": 10,

@@ -125,6 +125,18 @@ def _options(job: Job) -> dict[str, Any]:
     return options
 
 
+def unused_number(driver: Driver) -> int:
+    """The first number, from the driver's own on, under which this machine has no directory.
+
+    A database that lost its newest commits does not know the newest drivers. They may run still,
+    until they are told that they are refused.
+    """
+    number = driver.number
+    while os.path.lexists(directory_of(driver.job_id, number)):
+        number += 1
+    return number
+
+
 def prepare(
     job: Job, driver: Driver, token: str, account: Account | None, *, shipped: bool
 ) -> Path:

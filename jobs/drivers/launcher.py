@@ -73,27 +73,29 @@ def launch() -> int:
             here(), job=driver.job_id, number__lt=driver.number, stopped_at=None
         )
         noted = {one.pk: driver_watch.noted_process(one) for one in earlier}
-        mine = claimed(driver, partial(_claim, noted=noted))
+        number = driver_files.unused_number(driver)
+        mine = claimed(driver, partial(_claim, number=number, noted=noted))
         if mine is None:
             continue
-        with logs.about(job=driver.job_id, driver=driver.number):
+        with logs.about(job=driver.job_id, driver=number):
             watchdog.came_round()
             try:
                 _start(mine)
                 count += 1
             except Exception as error:
-                logger.exception("driver %d could not be started", driver.number)
+                logger.exception("driver %d could not be started", number)
                 text = f"the driver could not be started: {error}"
                 claimed(driver, partial(never_started, cause=text))
     return count
 
 
 def _claim(
-    job: Job, driver: Driver, noted: Mapping[int, Process | None] | None = None
+    job: Job, driver: Driver, number: int, noted: Mapping[int, Process | None]
 ) -> _Launch | None:
     """Claim the driver for this launcher, once its predecessor's process has ended.
 
     Args:
+        number: That under which it is started.
         noted: Processes of predecessors whose rows name none, by the drivers' keys.
     """
     if driver.status != DriverStatus.REQUESTED:
@@ -106,10 +108,17 @@ def _claim(
             predecessor.stop_requested_at = now
             predecessor.save(update_fields=["stop_requested_at"])
     # Each predecessor is stopped, also after the first that still runs.
-    processes_by_key = noted or {}
-    gone = [driver_watch.has_stopped(job, one, processes_by_key.get(one.pk)) for one in left]
+    gone = [driver_watch.has_stopped(job, one, noted.get(one.pk)) for one in left]
     if not all(gone):
         return None  # The next tick tries again.
+    if number != driver.number:
+        logger.warning(
+            "driver %d is started as driver %d: earlier ones, which the database does not know, "
+            "have left their directories; was it restored?",
+            driver.number,
+            number,
+        )
+        driver.number = number
     token = token_urlsafe(32)
     driver.status = DriverStatus.STARTING
     driver.token_digest = digest_of(token)

@@ -4,7 +4,7 @@ The job's driver is the test itself: what it would report goes through the coord
 """
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import psycopg2
@@ -141,24 +141,39 @@ BUTTON = "form[data-action] button.primary"
 
 
 @contextmanager
-def database_away() -> Iterator[None]:
-    """The database refuses every connection but the test's own."""
+def database_set(bad: str, good: str) -> Iterator[None]:
+    """The database is so for every connection but the test's own: ``ALTER DATABASE … bad``."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_database(), pg_backend_pid()")
         name, own = cursor.fetchone()
     other = psycopg2.connect(**connection.get_connection_params() | {"dbname": "postgres"})
     other.autocommit = True
     with closing(other), other.cursor() as cursor:
-        cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        cursor.execute(f'ALTER DATABASE "{name}" {bad}')
         try:
-            cursor.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = %s AND pid <> %s",
-                [name, own],
-            )
+            _drop_connections(cursor, name, own)
             yield
         finally:
-            cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+            cursor.execute(f'ALTER DATABASE "{name}" {good}')
+            _drop_connections(cursor, name, own)
+
+
+def _drop_connections(cursor: "psycopg2.extensions.cursor", database: str, but: int) -> None:
+    cursor.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> %s",
+        [database, but],
+    )
+
+
+def database_away() -> AbstractContextManager[None]:
+    """The database refuses every connection but the test's own."""
+    return database_set("ALLOW_CONNECTIONS false", "ALLOW_CONNECTIONS true")
+
+
+def read_only_database() -> AbstractContextManager[None]:
+    """The database takes no writes, as a standby."""
+    setting = "SET default_transaction_read_only ="
+    return database_set(f"{setting} on", f"{setting} off")
 
 
 def test_without_the_server_the_page_says_so_and_comes_back(
@@ -197,6 +212,13 @@ def test_without_the_server_the_page_says_so_and_comes_back(
         assert not window.was_reloaded()
     window.sees("h1", "Jobs")
     assert job.operations.count() == 1
+
+    window.open(f"/jobs/{job.pk}/stop")
+    with read_only_database():
+        window.sees("#connection", "The control plane cannot reach PostgreSQL for writes since")
+        assert window.count("form.stack button:disabled") == 1
+    wait_until(lambda: window.text("#connection") == "", "the page is connected again")
+    assert window.count("form.stack button:disabled") == 0
 
 
 def test_cancelling_asks_in_a_dialog_that_the_keyboard_can_leave(window: Window) -> None:

@@ -7,7 +7,9 @@ sources hold, which is what an undisturbed run writes.
 """
 
 import os
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -165,6 +167,41 @@ def test_kills_of_the_control_planes_processes(plane: Plane, tmp_path: Path) -> 
     assert len(job.get("attempts")["results"]) == 1
     job.hurry_to_the_end()
     assert len(job.get("drivers")["results"]) == 1
+    check_output(job, RECORDS)
+
+
+def test_database_that_lost_its_newest_commits(plane: Plane, tmp_path: Path) -> None:
+    """A standby takes over without the last seconds, in which the job was given another driver.
+
+    The database does not know that driver, which is refused and ends, and takes its number for the
+    next one. What it committed stays: the job goes on from the newest checkpoint in the storage.
+    """
+    job = plane.submit(tmp_path, records=RECORDS, rate=RATE)
+    job.await_completed(beyond=2)
+    server, data = plane.stack.process("postgres"), plane.stack.postgres.data
+    earlier = data.with_name("earlier")
+    server.stop()
+    subprocess.run(["cp", "--archive", str(data), str(earlier)], check=True)
+    server.start()
+    known = job.newest_completed()
+    under_way = kill_during_checkpoint(job, lambda: job.jvm.pid)
+    job.await_completed(beyond=under_way + 1)
+    unknown, lost = job.python_driver, job.newest_completed()
+    assert lost > known
+    rows_before = len(rows_of(job.output))
+    server.stop()
+    shutil.rmtree(data)
+    earlier.rename(data)
+    server.start()
+    assert job.newest_completed() < lost
+    wait_for(lambda: job.drivers_alive() and not unknown.is_running(), "the unknown driver's end")
+    job.await_completed(beyond=lost)
+    check_one_driver(job)
+    assert [driver["number"] for driver in job.get("drivers")["results"]] == [3, 1]
+    (attempt, *_) = job.get("attempts")["results"]
+    assert attempt["restored_checkpoint"] > known
+    assert len(rows_of(job.output)) > rows_before
+    job.hurry_to_the_end()
     check_output(job, RECORDS)
 
 

@@ -736,6 +736,16 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_planted(
+        "tests/database/controlplane/test_connections.py",
+        "controlplane/settings/base.py",
+        ("=read\\\\ committed", "=serializable"),
+    ),
+    *_planted(
+        "tests/database/jobs/test_launcher.py",
+        "jobs/drivers/driver_files.py",
+        ("while os.path.lexists(directory_of(driver.job_id, number)):", "while False:"),
+    ),
+    *_planted(
         "tests/unit/frontend/test_formatting.py",
         "controlplane/base/formatting.py",
         ("if 0 < value < 10 and round(value) != value:", "if False:"),

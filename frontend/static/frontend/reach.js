@@ -15,5 +15,5 @@ for (;;) {
   await wait(EVERY_MS);
   if (document.hidden) continue;
   const missing = await missingParts();
-  connection.set(missing !== null && !missing.includes("PostgreSQL"));
+  connection.set(missing !== null && missing.every((name) => name === "Redis"));
 }

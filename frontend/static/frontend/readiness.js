@@ -1,8 +1,9 @@
-// The servers that the control plane cannot reach, as its readiness check names them.
+// The servers that the control plane cannot reach or write to, as its readiness check tells.
 
 import { LOOK_MS, patience } from "./requests.js";
 
 const AWAY = "cannot be reached";
+const READ_ONLY = "takes no writes"; // The check goes on from here.
 
 /**
  * The names of the servers that it cannot reach; none where it is well. Null: the control plane
@@ -18,7 +19,9 @@ export async function missingParts() {
   }
   const missing = [];
   for (const [name, text] of [["database", "PostgreSQL"], ["redis", "Redis"]]) {
-    if (checks?.[name] === AWAY) missing.push(text);
+    const said = checks?.[name] ?? "";
+    if (said === AWAY) missing.push(text);
+    else if (said.startsWith(READ_ONLY)) missing.push(`${text} for writes`);
   }
   return missing;
 }

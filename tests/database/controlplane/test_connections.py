@@ -1,4 +1,4 @@
-"""The connections to the database, as the kernel has them."""
+"""The connections to the database, as the kernel and the server have them."""
 
 import os
 import socket
@@ -25,3 +25,12 @@ def test_a_server_that_vanished_is_noticed_within_half_a_minute(db: None) -> Non
         assert kernels.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert probed_s <= NOTICED_S
         assert 0 < option(socket.TCP_USER_TIMEOUT) / 1_000 <= NOTICED_S
+
+
+def test_no_default_of_a_role_or_a_database_changes_the_isolation(db: None) -> None:
+    """A setting of the client goes before both. Source: PostgreSQL, view pg_settings."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT setting, source FROM pg_settings WHERE name = 'default_transaction_isolation'"
+        )
+        assert cursor.fetchone() == ("read committed", "client")

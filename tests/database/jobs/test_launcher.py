@@ -274,7 +274,7 @@ def test_claim_whose_launcher_died_before_it_started_anything_is_given_up() -> N
     job = submitted()
     driver = driver_of(job)
     with transaction.atomic():
-        assert launcher._claim(services.locked(job.pk), driver) is not None
+        assert launcher._claim(services.locked(job.pk), driver, 1, {}) is not None
     launcher.tick()
     assert reload(driver).status == DriverStatus.STARTING  # The claim stands.
     pass_time(driver, 120, "launch_expires_at")
@@ -288,7 +288,7 @@ def test_launcher_that_noted_too_late_ends_what_it_started() -> None:
     """It was held up for so long that its claim ran out and the driver was given up."""
     job = submitted()
     with transaction.atomic():
-        claimed = launcher._claim(services.locked(job.pk), driver_of(job))
+        claimed = launcher._claim(services.locked(job.pk), driver_of(job), 1, {})
     services.cancel(None, job.pk)
     launcher._start(claimed)
     driver = reload(claimed.driver)
@@ -323,6 +323,31 @@ def test_driver_whose_files_cannot_be_made_is_lost_and_tried_again(
     assert driver.stopped_at is not None
     assert reload(job).restart_at is not None
     assert "could not be started" in caplog.text
+
+
+def test_drivers_that_a_restored_database_does_not_know_keep_their_directories(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Drivers 2 and 3 were of commits that are lost; the second runs still."""
+    job, first = brought_up()
+    os.kill(first.pid, signal.SIGKILL)
+    until_tick(lambda: driver_of(job).number == 2 and driver_of(job).pid, "another driver runs")
+    unknown = Path(driver_of(job).directory)
+    told = (unknown / driver_files.JOB_FILE_NAME).read_text()
+    (unknown.parent / "3").mkdir()
+    Driver.objects.filter(job=job, number=2).delete()
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.RUNNING)
+    first.save()  # As it was.
+    with transaction.atomic():
+        drivers.lost(services.locked(job.pk), first, "driver 1 was refused")
+    until_tick(lambda: driver_of(job).number == 4 and driver_of(job).pid, "another driver runs")
+    assert runs(driver_of(job))
+    assert Path(driver_of(job).directory) == unknown.parent / "4"
+    assert (unknown / driver_files.JOB_FILE_NAME).read_text() == told
+    assert list((unknown.parent / "3").iterdir()) == []
+    assert "driver 2 is started as driver 4" in caplog.text
+    assert "could not be started" not in caplog.text
+    assert [*job.drivers.values_list("number", flat=True)] == [4, 1]
 
 
 def test_process_that_cannot_be_noted_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
