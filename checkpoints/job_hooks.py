@@ -108,5 +108,11 @@ def may_launch(job: Job) -> bool:
     return not numbers or numbers <= references.retained_ids(job)
 
 
+def newest_kept(job: Job) -> int:
+    """The newest that the coordinator retains: it is not deleted before a newer one completes."""
+    kept = state_of(job).completed if _has_coordinator(job) else ()
+    return max((int(one.checkpoint_id) for one in kept), default=0)
+
+
 def _has_coordinator(job: Job) -> bool:
     return CoordinatorRow.objects.filter(job=job).exists()

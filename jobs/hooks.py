@@ -32,6 +32,9 @@ class CheckpointHooks(Protocol):
     def may_launch(self, job: Job) -> bool:
         """Whether a driver may be launched; where not, the next tick tries the launch again."""
 
+    def newest_kept(self, job: Job) -> int:
+        """The number of the newest completed checkpoint that the job's storage keeps; 0: none."""
+
     def restored(self, uri: str) -> tuple[Job, int] | None:
         """The job, locked, and number of the checkpoint or savepoint to start from, if known."""
 

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from django.conf import settings
 
-from jobs import uploads
+from jobs import hooks, uploads
 from jobs.drivers import user_processes
 from jobs.drivers.driver_account import (
     Account,
@@ -92,6 +92,7 @@ def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str
     else:
         pipeline = {"kind": "script", "target": script.name if shipped else str(script)}
     alone_max_s = settings.WEIR_DRIVER_ALONE_MAX_S
+    newest = job.attempts.order_by("-number").values_list("number", flat=True).first()
     return {
         "version": JOB_FILE_VERSION,
         "gateway": settings.WEIR_GATEWAY_URL,
@@ -104,7 +105,13 @@ def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str
         "options": _options(job),
         # Left out where it says nothing: a driver of an earlier version does not know it.
         **({"alone_max_s": alone_max_s} if alone_max_s else {}),
+        **({"progress": _progress(job, newest)} if newest else {}),
     }
+
+
+def _progress(job: Job, newest_attempt: int) -> dict[str, int]:
+    """The job's progress under earlier drivers: a storage that is behind it is not the job's."""
+    return {"attempt": newest_attempt, "checkpoint": hooks.checkpoints.newest_kept(job)}
 
 
 def _options(job: Job) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ import psutil
 from tests.e2e.plane import Plane, PlaneJob, wait_for
 from tests.processes import stopped
 from tests.spark.harness import Count, count, rows_of, wrong_numbers
+from tests.waiting import wait_until
 
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 RECORDS = 20_000  # More than any of these tests lets pass before it hurries.
@@ -201,6 +203,37 @@ def test_database_that_lost_its_newest_commits(plane: Plane, tmp_path: Path) -> 
     (attempt, *_) = job.get("attempts")["results"]
     assert attempt["restored_checkpoint"] > known
     assert len(rows_of(job.output)) > rows_before
+    job.hurry_to_the_end()
+    check_output(job, RECORDS)
+
+
+def test_storage_that_is_not_mounted_when_the_next_driver_starts(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """An empty directory is in its place, as where a share is mounted late: the job waits."""
+    job = plane.submit(tmp_path, records=RECORDS, rate=RATE)
+    job.await_completed(beyond=2)
+    storage = Path(job.get()["storage"]) / job.id
+    aside = storage.with_name("aside")
+    launcher = plane.stack.process("launcher")
+    launcher.stop()
+    under_way = kill_during_checkpoint(job, lambda: job.jvm.pid)
+    wait_for(lambda: not job.drivers_alive(), "the end of the driver")
+    storage.rename(aside)
+    launcher.start()
+    refused = "none of the job's is there"
+    wait_for(lambda: refused in job.get()["cause"], "a restore that is refused")
+
+    def mount() -> bool:
+        storage.rename(tmp_path / uuid.uuid4().hex)
+        with suppress(OSError):  # The driver may just have claimed another attempt there.
+            aside.rename(storage)
+        return not aside.exists()
+
+    wait_until(mount, "the storage in its place")
+    job.await_completed(beyond=under_way)
+    check_one_driver(job)
+    assert {one["restored_checkpoint"] for one in job.get("attempts")["results"]} > {None}
     job.hurry_to_the_end()
     check_output(job, RECORDS)
 

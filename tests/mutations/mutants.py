@@ -417,6 +417,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "weir/jobmaster/restore_choice.py",
         ("if isinstance(known, Tombstone) and known.attempt == manifest.attempt:", "if False:"),
         ("return not is_copy or self.went_on_from(manifest)", "return not is_copy"),
+        ("if newest < known:", "if False:"),
+    ),
+    *_planted(
+        "tests/unit/jobmaster",
+        "weir/jobmaster/restorer.py",
+        ("known=completed or self.progress.checkpoint", "known=self.progress.checkpoint"),
+        ("known=completed or self.progress.checkpoint", "known=completed or 0"),
     ),
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",

@@ -144,6 +144,7 @@ class CheckpointRunner:
         self._is_running = False  # That attempt still takes checkpoints.
         # Checkpoints of this driver that the job would restore after a failure.
         self.completed_count = 0
+        self.newest_completed: CheckpointId | None = None
         self._answers: dict[str, Answered] = {}  # By request.
         self._when_quiet: deque[Callable[[], None]] = deque()
 
@@ -416,7 +417,9 @@ class CheckpointRunner:
         is_copy = record is not None and record.kind is CheckpointKind.SAVEPOINT
         # A savepoint is a copy: a failed job would not be restored from it.
         is_written = isinstance(outcome, ManifestWritten)
-        self.completed_count += is_written and not is_copy
+        if is_written and not is_copy:
+            self.completed_count += 1
+            self.newest_completed = outcome.checkpoint_id
         self._step(outcome)
         if is_written and is_copy and isinstance(self._coordination, RemoteCoordination):
             self._completed(outcome.checkpoint_id, self._clock.now_ms())  # No command says so.

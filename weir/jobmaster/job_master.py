@@ -39,7 +39,7 @@ from weir.jobmaster.recovery_report import RecoveryReport
 from weir.jobmaster.remote_coordination import ControlPlane, RemoteCoordination
 from weir.jobmaster.restarts import Restarts
 from weir.jobmaster.restore_choice import JobFinished, RestoreChoice
-from weir.jobmaster.restorer import Restorer
+from weir.jobmaster.restorer import NO_PROGRESS, Progress, Restorer
 from weir.jobmaster.savepoint_requests import SavepointRequests
 from weir.jobmaster.slots import Slots
 from weir.jobmaster.workers import EXIT_REPORT_MS, Workers
@@ -110,6 +110,7 @@ class JobMaster:
         collect: Callable[[SubtaskId, CheckpointId, bytes], None],
         take_back: Callable[[ComesAgain], int] = _keep_all,
         restore_from: RestoreRequest | None = None,
+        progress: Progress = NO_PROGRESS,
         secrets: Mapping[str, str] | None = None,
         seed: int | None = None,
         control: ControlPlane | None = None,
@@ -126,6 +127,7 @@ class JobMaster:
                 how many lines come again although they were printed.
             restore_from: A checkpoint to begin with; None means the newest completed one of this
                 job id, if there is any.
+            progress: The job's under earlier drivers; its storage has to be as new.
             secrets: The values that the functions of the pipeline may get, by name.
             control: The control plane that decides about checkpoints and starts another driver
                 where this one has to leave; None means library mode.
@@ -155,7 +157,7 @@ class JobMaster:
         self._told: set[str] = set()  # Notes on the choice of a checkpoint.
         self._has_run = False  # All its subtasks have, in an attempt of this driver.
         self._fence = Fence(store, job_id, describe_driver(is_managed=control is not None))
-        self._restorer = Restorer(self._job, store, open_store, self._fence, restore_from)
+        self._restorer = Restorer(self._job, store, open_store, self._fence, restore_from, progress)
         self._checkpoints = CheckpointRunner(
             self._job,
             store=store,
@@ -449,7 +451,8 @@ class JobMaster:
             if isinstance(outcome, Exception):
                 self._cannot_begin(f"checkpoint storage: {outcome}", outcome)
                 return
-            self._begin_attempt(AttemptNumber(outcome + 1))
+            newest = max(outcome, self._restorer.progress.attempt)
+            self._begin_attempt(AttemptNumber(newest + 1))
 
         self._cluster.io(self._fence.newest_recorded, done)
 
@@ -518,9 +521,9 @@ class JobMaster:
         attempt.choosing = True
 
         def work() -> Chosen:
-            has_completed = self._checkpoints.completed_count > 0
+            completed = self._checkpoints.newest_completed
             return self._restorer.choose(
-                attempt.number, has_completed=has_completed, trusts_files=attempt.trusts_files
+                attempt.number, completed=completed, trusts_files=attempt.trusts_files
             )
 
         def done(outcome: Chosen | Exception) -> None:

@@ -4,7 +4,9 @@ Without a request it is the newest completed checkpoint on the job's line whose 
 and whole where they are read; a damaged one is passed over, and the user is told. A requested one
 is restored, or the attempt fails. A job without checkpoints starts from the beginning; one with
 checkpoints of which none is usable fails, because starting over in silence would count everything
-twice downstream.
+twice downstream. For the same reason nothing is restored from a storage that is behind the job: the
+newest checkpoint that it is known to have completed is not there. It may not be mounted, a cache of
+it may be stale, or it is an earlier copy.
 
 Savepoints belong to their users and are restored on request only, with two exceptions. A savepoint
 that was taken to stop the job, and is the newest on the line, is the job's end: the next attempt
@@ -18,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.config import JobConfig
-from weir.errors import CorruptStateError, RestoreError
+from weir.errors import CorruptStateError, RestoreError, StorageError
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle
 from weir.output.waiting import Fate, is_over, sentences, waiting_output
@@ -126,11 +128,14 @@ def choose_restore(
     requested: RestoreRequest | None,
     open_store: OpenStore = store_for,
     *,
+    known: int = 0,
     reads: bool = True,
 ) -> RestoreChoice:
     """Choose the checkpoint and assign its state; reads each of its files once to verify it.
 
     Args:
+        known: The newest checkpoint that the job is known to have completed and kept. Without a
+            request, a storage that has neither it nor a newer one is not the job's, or an old copy.
         reads: Whether it does; else files are only to be there with their size, unless a
             checkpoint is requested.
 
@@ -139,7 +144,7 @@ def choose_restore(
         RestoreError: The requested checkpoint does not exist or does not fit the job; or there is
         none on the job's line, although it has begun.
         CorruptStateError: The requested checkpoint is damaged; or all checkpoints of the job are.
-        StorageError: The storage failed.
+        StorageError: The storage failed, or lacks the checkpoint that is known.
     """
     bases = bases_of(store, job_id)
     if requested is not None:
@@ -151,7 +156,9 @@ def choose_restore(
             "to restore that"
         )
     line = _Line(bases)
-    usable, beside, passed_over = _sorted_by_line(store, job_id, line)
+    stored = list_checkpoints(store, job_id)
+    _check_age(stored, known, config.checkpoints.storage)
+    usable, beside, passed_over = _sorted_by_line(stored, line)
     for manifest in usable:
         state = _state_of(store, job_id, manifest, open_store)
         try:
@@ -190,18 +197,29 @@ def choose_restore(
     return RestoreChoice(_assign(graph, config, None))
 
 
+def _check_age(stored: Sequence[StoredCheckpoint], known: int, storage: str | None) -> None:
+    newest = max((one.checkpoint_id for one in stored), default=0)
+    if newest < known:
+        there = f"the newest there is {newest}" if newest else "none of the job's is there"
+        raise StorageError(
+            f"checkpoint {known} was completed, and {storage} does not hold it: {there}. Mount the "
+            "storage, or put back what it lacks; or roll the job back to a checkpoint that it "
+            "holds. To restore an older one unasked would put out again what was put out since"
+        )
+
+
 def _sorted_by_line(
-    store: CheckpointStore, job_id: JobId, line: "_Line"
+    stored: Sequence[StoredCheckpoint], line: "_Line"
 ) -> tuple[list[Manifest], list[CheckpointId], dict[CheckpointId, str]]:
     """Usable checkpoints, newest first; ids beside the job's line; problems of unreadable ones."""
     usable: list[Manifest] = []
     beside: list[CheckpointId] = []
     passed_over: dict[CheckpointId, str] = {}
-    for stored in list_checkpoints(store, job_id):
+    for one in stored:
         try:
-            manifest = _usable(stored)
+            manifest = _usable(one)
         except CorruptStateError as error:
-            passed_over[stored.checkpoint_id] = str(error)
+            passed_over[one.checkpoint_id] = str(error)
             continue
         if manifest is None:
             continue

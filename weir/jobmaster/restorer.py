@@ -7,7 +7,7 @@ the base, or is seen here, before the sinks move files that its checkpoint count
 
 from dataclasses import dataclass
 
-from weir.ids import AttemptNumber
+from weir.ids import AttemptNumber, CheckpointId
 from weir.jobmaster.fence import Act, Fence
 from weir.jobmaster.job_description import JobDescription
 from weir.jobmaster.restore_choice import RestoreChoice, begin_from, check_kept, choose_restore
@@ -15,6 +15,17 @@ from weir.output.sink_directories import note_directories
 from weir.protocol.messages import CheckpointsRestored
 from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.store import CheckpointStore
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The job's progress under earlier drivers, as the control plane recorded it."""
+
+    attempt: int = 0  # The newest; 0: none.
+    checkpoint: int = 0  # The newest completed that is kept; 0: none.
+
+
+NO_PROGRESS = Progress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +37,15 @@ class Restorer:
     open_store: OpenStore
     fence: Fence
     request: RestoreRequest | None  # The checkpoint that the driver was started with.
+    progress: Progress
 
     def choose(
-        self, attempt: AttemptNumber, *, has_completed: bool, trusts_files: bool
+        self, attempt: AttemptNumber, *, completed: CheckpointId | None, trusts_files: bool
     ) -> tuple[RestoreChoice, CheckpointsRestored]:
         """The choice for an attempt, and the job's checkpoints; does I/O.
 
-        Until this driver completed a checkpoint of its own, the requested one is restored, not a
-        newer one that the job went back behind.
+        Until this driver completed a checkpoint of its own, the newest of which is ``completed``,
+        the requested one is restored, not a newer one that the job went back behind.
 
         Workers compare each file that they read with its checksum, so to read all of them here as
         well would only make the restore longer. A worker that meets one damaged fails its attempt,
@@ -45,13 +57,14 @@ class Restorer:
             RestoreError, CorruptStateError, StorageError: See ``choose_restore``.
         """
         job, store, open_store = self.job, self.store, self.open_store
-        request = None if has_completed else self.request
+        request = self.request if completed is None else None
         choice = choose_restore(
             store,
             job.job_id,
             job.plan,
             job.config,
             requested=request,
+            known=completed or self.progress.checkpoint,
             open_store=open_store,
             reads=not trusts_files,
         )

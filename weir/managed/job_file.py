@@ -15,7 +15,8 @@ It is JSON, written with mode 0600 because the driver's token is in it::
     }
 
 An option that is left out is the script's to set. ``"alone_max_s": 3600`` beside ``driver`` ends a
-driver to which no control plane has answered for so long.
+driver to which no control plane has answered for so long, and ``"progress": {"attempt": 2,
+"checkpoint": 41}`` names the newest of earlier drivers: the storage has to hold that checkpoint.
 """
 
 import json
@@ -29,6 +30,7 @@ from typing import Any
 from weir.config import CheckpointingMode, RestartStrategyKind
 from weir.datastream.execution import ExecutionOptions
 from weir.errors import ConfigError, ProtocolError
+from weir.jobmaster.restorer import NO_PROGRESS, Progress
 from weir.protocol.wire import from_wire
 
 VERSION = 1
@@ -118,6 +120,7 @@ class JobFile:
     allow_plain_http: bool = False
     gateway_authority: str = ""  # PEM certificates; empty: those that the system trusts.
     alone_max_s: float | None = None  # Without a control plane it ends then; None: never.
+    progress: Progress = NO_PROGRESS
 
 
 def read_job_file(path: Path) -> JobFile:

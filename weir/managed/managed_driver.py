@@ -24,6 +24,7 @@ from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import JobId
 from weir.jobmaster.job_master import JobMaster
+from weir.jobmaster.restorer import NO_PROGRESS, Progress
 from weir.managed.gateway_client import FLUSH_MAX_S, Gateway
 from weir.managed.gateway_line import GatewayAddress
 from weir.protocol.driver_messages import (
@@ -58,9 +59,14 @@ class ManagedDriver:
     """The managed driver's connection to the control plane, from its start to its exit."""
 
     def __init__(
-        self, job_id: JobId, address: GatewayAddress, alone_max_s: float | None = None
+        self,
+        job_id: JobId,
+        address: GatewayAddress,
+        alone_max_s: float | None = None,
+        progress: Progress = NO_PROGRESS,
     ) -> None:
         self.job_id = job_id
+        self.progress = progress  # The job's under earlier drivers.
         self.clock = SystemClock()  # The job's as well, so that all events have one clock.
         self.is_planned = False  # ``JobPlanned`` was posted.
         self._gateway = Gateway(address, self, clock=self.clock, alone_max_s=alone_max_s)

@@ -31,6 +31,7 @@ from weir.ids import CheckpointId, JobId, SubtaskId
 from weir.jobmaster.collected_output import ComesAgain
 from weir.jobmaster.job_master import JobMaster
 from weir.jobmaster.remote_coordination import ControlPlane
+from weir.jobmaster.restorer import NO_PROGRESS, Progress
 from weir.protocol.deployment import (
     Address,
     SlotCommand,
@@ -72,6 +73,10 @@ class DriverOwner(Protocol):
     @property
     def control(self) -> ControlPlane:
         """The control plane, as the job posts to it."""
+
+    @property
+    def progress(self) -> Progress:
+        """The job's under earlier drivers."""
 
     def attached(self, job: JobMaster, call: Call) -> None:
         """The job is about to run; ``call`` runs a function on the loop, from any thread."""
@@ -485,6 +490,7 @@ def run_job(
             collect=collect,
             take_back=take_back,
             restore_from=restore_from,
+            progress=NO_PROGRESS if manager is None else manager.progress,
             secrets=secrets,
             control=None if manager is None else manager.control,
         )

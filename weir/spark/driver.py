@@ -74,7 +74,7 @@ def _drive(file: JobFile, address: GatewayAddress) -> int:
     log_driver(file.job_id, file.driver)
     if STARTED_BY_JVM in os.environ:
         when_parent_ends(_end_without_jvm)
-    managed = ManagedDriver(address.job_id, address, file.alone_max_s)
+    managed = ManagedDriver(address.job_id, address, file.alone_max_s, file.progress)
     try:
         managed.start()
         _run(file, managed)

@@ -1,11 +1,13 @@
 """Lost drivers, ended and reopened jobs, and manifests that no driver will report."""
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkpoints import job_hooks
 from checkpoints.catalog import locations
 from checkpoints.models import CoordinatorRow
 from checkpoints.operations import savepoints
@@ -14,6 +16,8 @@ from controlplane.accounts.models import User
 from controlplane.base.errors import DriverFenced, WrongState
 from jobs import due_jobs as job_recovery
 from jobs import services as job_services
+from jobs.drivers import driver_files
+from jobs.drivers.driver_account import driver_account
 from jobs.models import Driver, DriverStatus
 from tests import builders as protocol
 from tests.database.checkpoints.line import Line
@@ -21,6 +25,8 @@ from tests.database.checkpoints.storage import files, manifest, put_state
 from tests.database.jobs import builders as jobs
 from weir.config import Retention
 from weir.errors import StorageError
+from weir.jobmaster.restorer import Progress
+from weir.managed.job_file import read_job_file
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import CheckpointRequested, CheckpointsRestored, JobEnded
 from weir.storage.local import LocalStore
@@ -193,6 +199,40 @@ def test_a_cancelled_job_goes_on_from_what_was_kept(line: Line, operator: User) 
     again.complete(2, attempt=2)
     assert again.statuses() == {1: "completed", 2: "completed"}
     assert again.checkpoint(2).parent == again.checkpoint(1)
+
+
+def test_the_next_driver_is_told_what_the_storage_has_to_hold(line: Line, tmp_path: Path) -> None:
+    def told() -> Progress:
+        account = driver_account()
+        driver = jobs.driver_of(line.job)
+        made = driver_files.prepare(line.job, driver, "a token", account, shipped=False)
+        return read_job_file(made / driver_files.JOB_FILE_NAME).progress
+
+    line.post(CheckpointRequested("r1"), *protocol.acks(1))
+    assert told() == Progress(attempt=1, checkpoint=0)
+    shutil.rmtree(tmp_path / "drivers")
+    line.post(protocol.written(1))
+    line.post(CheckpointRequested("r2"))
+    line.complete(2)
+    line.post(CheckpointRequested("r3"))
+    jobs.lose(line.job)
+    assert jobs.driver_of(line.job).number == 2
+    assert told() == Progress(attempt=1, checkpoint=2)
+
+
+def test_the_first_driver_is_told_of_none_before_it(db: None) -> None:
+    """A driver of an earlier version refuses a field that it does not know."""
+    job = jobs.submitted()
+    driver = jobs.driver_of(job)
+    assert "progress" not in driver_files.job_file(job, driver, "a token", shipped=False)
+
+
+def test_a_checkpoint_that_the_end_let_go_is_not_asked_for(operator: User) -> None:
+    line = cancelled_with_deletion(operator)
+    assert job_hooks.newest_kept(line.job) == 0
+    assert discards.discard_due() == 1
+    told = driver_files.job_file(line.job, jobs.driver_of(line.job), "a token", shipped=False)
+    assert told["progress"] == {"attempt": 1, "checkpoint": 0}
 
 
 def test_a_restart_waits_for_a_manifest_of_the_end(line: Line, operator: User) -> None:

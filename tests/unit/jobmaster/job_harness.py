@@ -16,6 +16,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle, SubtaskId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster
 from weir.jobmaster.remote_coordination import ControlPlane
+from weir.jobmaster.restorer import NO_PROGRESS, Progress
 from weir.protocol.deployment import (
     Address,
     Deploy,
@@ -175,6 +176,7 @@ class JobHarness:
         restore_from: RestoreRequest | None = None,
         checkpoints: dict[str, Any] | None = None,
         control: ControlPlane | None = None,
+        progress: Progress = NO_PROGRESS,
         **config: Any,
     ) -> None:
         self.store = store or MemoryStore()
@@ -195,6 +197,7 @@ class JobHarness:
             emit=self.events.append,
             collect=lambda subtask, _, payload: self.delivered.append((str(subtask), payload)),
             restore_from=restore_from,
+            progress=progress,
             seed=1,
             control=control,
         )

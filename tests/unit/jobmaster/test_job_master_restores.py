@@ -19,9 +19,11 @@ from tests.unit.jobmaster.job_harness import (
 from weir.config import RestartConfig, Retention
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.jobmaster.restorer import Progress
 from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, Recovered
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskMetrics
+from weir.storage.attempt_bases import bases_of
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import in_job
 from weir.storage.local import LocalStore
@@ -51,6 +53,44 @@ def test_a_failure_while_the_manifest_is_written_restores_that_checkpoint() -> N
     job.cluster.run()
     assert job.completions == []  # The old attempt commits nothing any more.
     assert job.deploys[-1].restored_checkpoint == 1
+
+
+def test_a_storage_that_lost_the_newest_checkpoint_delays_the_job() -> None:
+    """Nothing is restored, nor noted as restored, until it is there again."""
+    job = JobHarness().running()
+    assert [job.checkpointed(), job.checkpointed()] == [1, 2]
+    manifest = LAYOUT.manifest(CheckpointId(2))
+    data = job.store.read(manifest)
+    job.store.delete(manifest)
+    job.master.on_slot(exited(0))
+    job.wait(0)
+    job.cluster.run()
+    assert job.statuses[-1] == "restarting"
+    assert "checkpoint 2 was completed" in job.happened(JobChanged)[-2].cause
+    assert sorted(bases_of(job.store, JOB)) == [1]
+    job.store.put(manifest, data)
+    job.alive()
+    job.restarted(2_000)
+    assert job.deploys[-1].restored_checkpoint == 2
+
+
+def test_a_driver_goes_on_behind_what_the_control_plane_knows_of_earlier_ones() -> None:
+    """Its storage is not the job's, and is mounted later."""
+    mounted = MemoryStore()
+    stored_checkpoint(mounted, 7)
+    job = JobHarness(progress=Progress(attempt=4, checkpoint=7))
+    job.master.start()
+    job.register(0, 1)
+    job.cluster.run()
+    assert job.statuses[-1] == "restarting"
+    assert "none of the job's is there" in job.happened(JobChanged)[-2].cause
+    assert job.attempt == 5
+    assert job.deploys == []
+    for path in mounted.list():
+        job.store.put(path, mounted.read(path))
+    job.alive()
+    job.restarted(2_000)
+    assert job.deploys[-1].restored_checkpoint == 7
 
 
 def test_replayed_records_and_catching_up_are_reported() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.builders import edge, graph, line, node
 from tests.unit.jobmaster.job_harness import JOB, PLAN, state_file, stored_checkpoint
-from weir.config import JobConfig
-from weir.errors import CorruptStateError, RestoreError, WeirError
+from weir.config import CheckpointConfig, JobConfig
+from weir.errors import CorruptStateError, RestoreError, StorageError, WeirError
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
 from weir.jobmaster.restore_choice import (
@@ -127,6 +127,42 @@ def test_files_that_are_not_read_are_to_be_there_with_their_size(
     assert bool(choice.notes) == (taken == 1)
     if taken == 2:
         assert choose_restore(store, JOB, PLAN, CONFIG, None).checkpoint_id == 1
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [((), "none of the job's is there"), ((1, 2), "the newest there is 2")],
+    ids=["not mounted", "an earlier copy"],
+)
+def test_a_storage_that_is_behind_the_job_is_not_restored_from(
+    stored: tuple[int, ...], said: str, tmp_path: Path
+) -> None:
+    store = LocalStore(tmp_path)
+    for checkpoint_id in stored:
+        stored_checkpoint(store, checkpoint_id)
+    config = replace(CONFIG, checkpoints=CheckpointConfig(storage=str(tmp_path)))
+    with pytest.raises(StorageError, match=f"^checkpoint 3 was completed.*: {said}") as refused:
+        choose_restore(store, JOB, PLAN, config, None, known=3)
+    assert str(tmp_path) in str(refused.value)
+    assert refused.value.retryable  # It may be mounted in a moment.
+    stored_checkpoint(store, 3)
+    for known in (0, 2, 3):
+        assert choose_restore(store, JOB, PLAN, config, None, known=known).checkpoint_id == 3
+
+
+def test_a_request_is_restored_from_a_storage_that_is_behind_the_job(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    stored_checkpoint(store, 1)
+    choice = choose_restore(store, JOB, PLAN, CONFIG, request(tmp_path), LocalStore, known=3)
+    assert choice.checkpoint_id == 1
+
+
+def test_a_known_checkpoint_that_is_damaged_is_passed_over() -> None:
+    store = MemoryStore()
+    stored_checkpoint(store, 2)
+    store.put(JobLayout(JOB).manifest(CheckpointId(3)), b"half a mani")
+    choice = choose_restore(store, JOB, PLAN, CONFIG, None, known=3)
+    assert (choice.checkpoint_id, len(choice.notes)) == (2, 1)
 
 
 def test_damage_to_an_older_one_does_not_matter() -> None:
