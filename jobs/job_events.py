@@ -17,9 +17,9 @@ own, so all its ids are higher. The least lock that another transaction holds bo
 read. No transaction waits for these locks, and one that writes no events delays no reader.
 
 A reader keeps one number, the id of the last event that it took in, in the transaction in which it
-acts on it. It needs the isolation level READ COMMITTED: each statement looks anew. Events
-older than their retention are deleted; a reader that was away for longer goes on with the oldest
-that is left.
+acts on it. It needs the isolation level READ COMMITTED: each statement looks anew. Events older
+than their retention are deleted; a reader that was away for longer goes on with the oldest that is
+left.
 """
 
 from collections.abc import Iterable
