@@ -406,6 +406,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"tests/unit/jobmaster {_SIMULATION}",
         "weir/jobmaster/fence.py",
         ("if newest > self.attempt:", "if False:"),
+        ("if newest < self._claimed:", "if False:"),
     ),
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",

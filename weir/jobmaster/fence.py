@@ -5,6 +5,10 @@ an attempt fence each other: a driver writes the manifest, then looks whether a 
 another driver is recorded; a new driver records its attempt, then looks for manifests. In either
 order the old driver sees the new attempt and commits nothing, or the new driver sees the manifest
 and restores from it.
+
+A claim is never deleted while its driver runs. Where it is gone, another directory is in the place
+of the storage, such as the one below a share that was unmounted: a checkpoint that completed there
+would be missing once the share is back.
 """
 
 from enum import StrEnum
@@ -46,6 +50,7 @@ class Fence:
         self._driver = driver  # Its process, as the claim of an attempt describes it.
         self.attempt = AttemptNumber(0)  # The newest attempt of this driver.
         self.has_claimed = False  # Some attempt is this driver's; it was then the newest.
+        self._claimed = AttemptNumber(0)  # The newest that this driver claimed.
         self.is_fenced_off = False
 
     def begin_attempt(self, attempt: AttemptNumber) -> None:
@@ -58,7 +63,10 @@ class Fence:
 
     def claim(self, attempt: AttemptNumber) -> bool:
         """Record the attempt; False: another driver has."""
-        return self._store.create_if_absent(self._layout.attempt(attempt), self._driver)
+        is_mine = self._store.create_if_absent(self._layout.attempt(attempt), self._driver)
+        if is_mine:
+            self._claimed = attempt
+        return is_mine
 
     def newest_recorded(self) -> AttemptNumber:
         """The newest attempt of any driver; 0: none."""
@@ -70,9 +78,15 @@ class Fence:
 
         Raises:
             FencedError: Another driver has.
+            StorageError: This driver's claim is gone: it is not the storage that it claimed.
         """
         newest = self.newest_recorded()
         if newest > self.attempt:
             raise FencedError(
                 f"attempt {newest} of the job belongs to another driver; this one may not {act}"
+            )
+        if newest < self._claimed:
+            raise StorageError(
+                f"the storage has lost the claim of attempt {self._claimed}, so this driver may "
+                f"not {act}; was it unmounted, or emptied? Put it back, and the job goes on"
             )

@@ -74,6 +74,28 @@ def test_a_storage_that_lost_the_newest_checkpoint_delays_the_job() -> None:
     assert job.deploys[-1].restored_checkpoint == 2
 
 
+def test_no_checkpoint_completes_in_another_directory_than_the_jobs() -> None:
+    """As where the share with the storage was unmounted while the job runs."""
+    job = JobHarness().running()
+    assert job.checkpointed() == 1
+    mounted = {path: job.store.read(path) for path in job.store.list()}
+    for path in mounted:
+        job.store.delete(path)
+    job.wait(1_000)
+    job.acknowledge(2)
+    job.cluster.run()
+    assert job.completions == [(1, False)]
+    assert job.store.list() == []
+    assert job.statuses[-1] == "restarting"
+    assert any("lost the claim of attempt 1" in e.cause for e in job.happened(JobChanged))
+    for path, data in mounted.items():
+        job.store.put(path, data)
+    job.alive()
+    job.restarted(2_000)
+    assert job.deploys[-1].restored_checkpoint == 1
+    assert job.checkpointed() == 3
+
+
 def test_a_driver_goes_on_behind_what_the_control_plane_knows_of_earlier_ones() -> None:
     """Its storage is not the job's, and is mounted later."""
     mounted = MemoryStore()
