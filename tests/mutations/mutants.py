@@ -419,6 +419,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if isinstance(known, Tombstone) and known.attempt == manifest.attempt:", "if False:"),
         ("return not is_copy or self.went_on_from(manifest)", "return not is_copy"),
         ("if newest < known:", "if False:"),
+        (" if not isinstance(one.manifest, Tombstone))", ")"),
     ),
     *_planted(
         "tests/unit/jobmaster",

@@ -198,7 +198,8 @@ def choose_restore(
 
 
 def _check_age(stored: Sequence[StoredCheckpoint], known: int, storage: str | None) -> None:
-    newest = max((one.checkpoint_id for one in stored), default=0)
+    ids = (one.checkpoint_id for one in stored if not isinstance(one.manifest, Tombstone))
+    newest = max(ids, default=0)
     if newest < known:
         there = f"the newest there is {newest}" if newest else "none of the job's is there"
         raise StorageError(

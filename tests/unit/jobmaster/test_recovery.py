@@ -150,6 +150,16 @@ def test_a_storage_that_is_behind_the_job_is_not_restored_from(
         assert choose_restore(store, JOB, PLAN, config, None, known=known).checkpoint_id == 3
 
 
+def test_a_tombstone_is_no_sign_of_the_jobs_storage() -> None:
+    """The control plane writes those of lost drivers, also where its own storage is another."""
+    store = MemoryStore()
+    give_up(store, 4)
+    with pytest.raises(StorageError, match="none of the job's is there"):
+        choose_restore(store, JOB, PLAN, CONFIG, None, known=3)
+    stored_checkpoint(store, 3)
+    assert choose_restore(store, JOB, PLAN, CONFIG, None, known=3).checkpoint_id == 3
+
+
 def test_a_request_is_restored_from_a_storage_that_is_behind_the_job(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     stored_checkpoint(store, 1)
