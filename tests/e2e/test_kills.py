@@ -175,8 +175,9 @@ def test_kills_of_the_control_planes_processes(plane: Plane, tmp_path: Path) -> 
 def test_database_that_lost_its_newest_commits(plane: Plane, tmp_path: Path) -> None:
     """A standby takes over without the last seconds, in which the job was given another driver.
 
-    The database does not know that driver, which is refused and ends, and takes its number for the
-    next one. What it committed stays: the job goes on from the newest checkpoint in the storage.
+    The database does not know that driver, which is refused and ends, and would give its number to
+    the next one. What that driver committed stays: the job goes on from the newest checkpoint in
+    the storage.
     """
     job = plane.submit(tmp_path, records=RECORDS, rate=RATE)
     job.await_completed(beyond=2)
@@ -185,7 +186,7 @@ def test_database_that_lost_its_newest_commits(plane: Plane, tmp_path: Path) -> 
     server.stop()
     subprocess.run(["cp", "--archive", str(data), str(earlier)], check=True)
     server.start()
-    known = job.newest_completed()
+    known = wait_for(job.newest_completed, "the checkpoints that are known")
     under_way = kill_during_checkpoint(job, lambda: job.jvm.pid)
     job.await_completed(beyond=under_way + 1)
     unknown, lost = job.python_driver, job.newest_completed()
@@ -195,7 +196,7 @@ def test_database_that_lost_its_newest_commits(plane: Plane, tmp_path: Path) -> 
     shutil.rmtree(data)
     earlier.rename(data)
     server.start()
-    assert job.newest_completed() < lost
+    assert wait_for(job.newest_completed, "the checkpoints that are known") < lost
     wait_for(lambda: job.drivers_alive() and not unknown.is_running(), "the unknown driver's end")
     job.await_completed(beyond=lost)
     check_one_driver(job)

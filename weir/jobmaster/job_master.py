@@ -39,7 +39,7 @@ from weir.jobmaster.recovery_report import RecoveryReport
 from weir.jobmaster.remote_coordination import ControlPlane, RemoteCoordination
 from weir.jobmaster.restarts import Restarts
 from weir.jobmaster.restore_choice import JobFinished, RestoreChoice
-from weir.jobmaster.restorer import NO_PROGRESS, Progress, Restorer
+from weir.jobmaster.restorer import NO_PROGRESS, JobProgress, Restorer
 from weir.jobmaster.savepoint_requests import SavepointRequests
 from weir.jobmaster.slots import Slots
 from weir.jobmaster.workers import EXIT_REPORT_MS, Workers
@@ -110,7 +110,7 @@ class JobMaster:
         collect: Callable[[SubtaskId, CheckpointId, bytes], None],
         take_back: Callable[[ComesAgain], int] = _keep_all,
         restore_from: RestoreRequest | None = None,
-        progress: Progress = NO_PROGRESS,
+        progress: JobProgress = NO_PROGRESS,
         secrets: Mapping[str, str] | None = None,
         seed: int | None = None,
         control: ControlPlane | None = None,

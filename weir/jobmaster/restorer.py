@@ -18,14 +18,14 @@ from weir.storage.store import CheckpointStore
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """The job's progress under earlier drivers, as the control plane recorded it."""
 
     attempt: int = 0  # The newest; 0: none.
     checkpoint: int = 0  # The newest completed that is kept; 0: none.
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = JobProgress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Restorer:
     open_store: OpenStore
     fence: Fence
     request: RestoreRequest | None  # The checkpoint that the driver was started with.
-    progress: Progress
+    progress: JobProgress
 
     def choose(
         self, attempt: AttemptNumber, *, completed: CheckpointId | None, trusts_files: bool

@@ -30,7 +30,7 @@ from typing import Any
 from weir.config import CheckpointingMode, RestartStrategyKind
 from weir.datastream.execution import ExecutionOptions
 from weir.errors import ConfigError, ProtocolError
-from weir.jobmaster.restorer import NO_PROGRESS, Progress
+from weir.jobmaster.restorer import NO_PROGRESS, JobProgress
 from weir.protocol.wire import from_wire
 
 VERSION = 1
@@ -120,7 +120,7 @@ class JobFile:
     allow_plain_http: bool = False
     gateway_authority: str = ""  # PEM certificates; empty: those that the system trusts.
     alone_max_s: float | None = None  # Without a control plane it ends then; None: never.
-    progress: Progress = NO_PROGRESS
+    progress: JobProgress = NO_PROGRESS
 
 
 def read_job_file(path: Path) -> JobFile:

@@ -24,7 +24,7 @@ from weir.graph.logical import JobGraph
 from weir.graph.physical import ExecutionGraph
 from weir.ids import JobId
 from weir.jobmaster.job_master import JobMaster
-from weir.jobmaster.restorer import NO_PROGRESS, Progress
+from weir.jobmaster.restorer import NO_PROGRESS, JobProgress
 from weir.managed.gateway_client import FLUSH_MAX_S, Gateway
 from weir.managed.gateway_line import GatewayAddress
 from weir.protocol.driver_messages import (
@@ -63,7 +63,7 @@ class ManagedDriver:
         job_id: JobId,
         address: GatewayAddress,
         alone_max_s: float | None = None,
-        progress: Progress = NO_PROGRESS,
+        progress: JobProgress = NO_PROGRESS,
     ) -> None:
         self.job_id = job_id
         self.progress = progress  # The job's under earlier drivers.

@@ -31,7 +31,7 @@ from weir.ids import CheckpointId, JobId, SubtaskId
 from weir.jobmaster.collected_output import ComesAgain
 from weir.jobmaster.job_master import JobMaster
 from weir.jobmaster.remote_coordination import ControlPlane
-from weir.jobmaster.restorer import NO_PROGRESS, Progress
+from weir.jobmaster.restorer import NO_PROGRESS, JobProgress
 from weir.protocol.deployment import (
     Address,
     SlotCommand,
@@ -75,7 +75,7 @@ class DriverOwner(Protocol):
         """The control plane, as the job posts to it."""
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> JobProgress:
         """The job's under earlier drivers."""
 
     def attached(self, job: JobMaster, call: Call) -> None:

@@ -25,7 +25,7 @@ from tests.database.checkpoints.storage import files, manifest, put_state
 from tests.database.jobs import builders as jobs
 from weir.config import Retention
 from weir.errors import StorageError
-from weir.jobmaster.restorer import Progress
+from weir.jobmaster.restorer import JobProgress
 from weir.managed.job_file import read_job_file
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import CheckpointRequested, CheckpointsRestored, JobEnded
@@ -202,14 +202,14 @@ def test_a_cancelled_job_goes_on_from_what_was_kept(line: Line, operator: User) 
 
 
 def test_the_next_driver_is_told_what_the_storage_has_to_hold(line: Line, tmp_path: Path) -> None:
-    def told() -> Progress:
+    def told() -> JobProgress:
         account = driver_account()
         driver = jobs.driver_of(line.job)
         made = driver_files.prepare(line.job, driver, "a token", account, shipped=False)
         return read_job_file(made / driver_files.JOB_FILE_NAME).progress
 
     line.post(CheckpointRequested("r1"), *protocol.acks(1))
-    assert told() == Progress(attempt=1, checkpoint=0)
+    assert told() == JobProgress(attempt=1, checkpoint=0)
     shutil.rmtree(tmp_path / "drivers")
     line.post(protocol.written(1))
     line.post(CheckpointRequested("r2"))
@@ -217,7 +217,7 @@ def test_the_next_driver_is_told_what_the_storage_has_to_hold(line: Line, tmp_pa
     line.post(CheckpointRequested("r3"))
     jobs.lose(line.job)
     assert jobs.driver_of(line.job).number == 2
-    assert told() == Progress(attempt=1, checkpoint=2)
+    assert told() == JobProgress(attempt=1, checkpoint=2)
 
 
 def test_the_first_driver_is_told_of_none_before_it(db: None) -> None:

@@ -16,7 +16,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle, SubtaskId
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster
 from weir.jobmaster.remote_coordination import ControlPlane
-from weir.jobmaster.restorer import NO_PROGRESS, Progress
+from weir.jobmaster.restorer import NO_PROGRESS, JobProgress
 from weir.protocol.deployment import (
     Address,
     Deploy,
@@ -176,7 +176,7 @@ class JobHarness:
         restore_from: RestoreRequest | None = None,
         checkpoints: dict[str, Any] | None = None,
         control: ControlPlane | None = None,
-        progress: Progress = NO_PROGRESS,
+        progress: JobProgress = NO_PROGRESS,
         **config: Any,
     ) -> None:
         self.store = store or MemoryStore()

@@ -19,7 +19,7 @@ from tests.unit.jobmaster.job_harness import (
 from weir.config import RestartConfig, Retention
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId
-from weir.jobmaster.restorer import Progress
+from weir.jobmaster.restorer import JobProgress
 from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, Recovered
 from weir.protocol.lifecycle import JobStatus, SubtaskStatus
 from weir.protocol.messages import SubtaskMetrics
@@ -100,7 +100,7 @@ def test_a_driver_goes_on_behind_what_the_control_plane_knows_of_earlier_ones() 
     """Its storage is not the job's, and is mounted later."""
     mounted = MemoryStore()
     stored_checkpoint(mounted, 7)
-    job = JobHarness(progress=Progress(attempt=4, checkpoint=7))
+    job = JobHarness(progress=JobProgress(attempt=4, checkpoint=7))
     job.master.start()
     job.register(0, 1)
     job.cluster.run()
