@@ -2,11 +2,18 @@
 
 import re
 from collections.abc import Iterable
+from datetime import timedelta
 
+from checkpoints.models import Checkpoint
+from controlplane.base import clock
 from jobs.models import Job
-from weir.ids import CheckpointId, JobId, StateHandle
+from weir.errors import StorageError
+from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
+
+# After its end all files of a job may be deleted, as by `weir clean`; the claims are among them.
+CLEARED_AFTER = timedelta(hours=1)
 
 # Relative to the job's directory, or a savepoint's own.
 _STATE_FILE = re.compile(r"(?:chk-|(?:shared/)?\d+-)(\d+)/")
@@ -25,6 +32,31 @@ def store_of(job: Job) -> CheckpointStore:
         ConfigError: This process cannot work with such a storage.
     """
     return store_for(storage_of(job))
+
+
+def claimed_store_of(job: Job) -> CheckpointStore:
+    """The store of the job, which has shown that it is: it holds the claim of the job's attempt.
+
+    A share that is not mounted on this machine looks like an empty storage. Files are taken for
+    deleted there, and a tombstone decides nothing.
+
+    Raises:
+        ConfigError: This process cannot work with such a storage.
+        StorageError: The claim is missing, or the storage failed.
+    """
+    store = store_of(job)
+    own = Checkpoint.objects.filter(job=job).order_by("-number")
+    attempt = own.values_list("attempt", flat=True).first()
+    is_cleared = job.ended_at is not None and job.ended_at < clock.now() - CLEARED_AFTER
+    if attempt is None or is_cleared:
+        return store
+    if not store.exists(layout_of(job).attempt(AttemptNumber(attempt))):
+        raise StorageError(
+            f"{storage_of(job)} does not hold the job's attempt {attempt}, as seen by the control "
+            "plane's worker: mount the storage where the worker runs as it is mounted where "
+            "drivers run, or put back what it lacks. Nothing is deleted until then"
+        )
+    return store
 
 
 def layout_of(job: Job) -> JobLayout:

@@ -73,9 +73,10 @@ def _discard_of(job_id: str) -> int:
     job, lease_until, rows = claimed
     failed: dict[int, str] = {}
     try:
-        store, layout = locations.store_of(job), locations.layout_of(job)
-    except ConfigError as error:
+        store, layout = locations.claimed_store_of(job), locations.layout_of(job)
+    except (StorageError, ConfigError) as error:
         failed = {row.pk: str(error) for row in rows}
+        logger.warning("the files of %d checkpoints could not be deleted: %s", len(rows), error)
     for row in rows:
         if row.pk in failed:
             continue

@@ -73,7 +73,7 @@ def outcome_of(job: Job, row: Checkpoint) -> ManifestWritten | ManifestFailed:
         ConfigError: This process cannot work with the storage.
     """
     number = CheckpointId(row.number)
-    store, path = locations.store_of(job), locations.layout_of(job).manifest(number)
+    store, path = locations.claimed_store_of(job), locations.layout_of(job).manifest(number)
     tombstone = Tombstone(
         job_id=JobId(job.pk),
         checkpoint_id=number,

@@ -12,6 +12,7 @@ from checkpoints.models import Checkpoint
 from jobs.models import Driver, Job
 from tests import builders as protocol
 from tests.database.checkpoints.job_copies import JobRows, token_of
+from tests.database.checkpoints.storage import claim
 from tests.database.jobs import builders as jobs
 from weir.config import CheckpointConfig
 from weir.protocol import wire
@@ -133,6 +134,7 @@ class Line:
         **checkpoints: Any,
     ) -> None:
         """Have the coordinator begin with the attempt."""
+        claim(self.job, attempt)
         start = protocol.started(
             attempt,
             restored_from=restored,

@@ -29,6 +29,12 @@ def manifest(job_id: str, number: int, attempt: int = 1, *shared: str) -> Manife
     )
 
 
+def claim(job: Job, attempt: int) -> None:
+    """The claim of an attempt: it lies there before anything of the attempt does."""
+    path = locations.layout_of(job).attempt(AttemptNumber(attempt))
+    locations.store_of(job).create_if_absent(path, b"")
+
+
 def put_state(job: Job, number: int, attempt: int = 1, *, complete: bool = True) -> None:
     """A state file of a checkpoint and, unless told otherwise, its manifest."""
     store = locations.store_of(job)
@@ -57,6 +63,8 @@ def shared_name(number: int) -> str:
 
 
 def files(job: Job) -> list[str]:
-    """The files in the job's directory, by path within it."""
-    directory = locations.layout_of(job).directory
-    return [path.removeprefix(f"{directory}/") for path in locations.store_of(job).list(directory)]
+    """The files of checkpoints in the job's directory, by path within it."""
+    layout = locations.layout_of(job)
+    paths = locations.store_of(job).list(layout.directory)
+    own = (path for path in paths if not path.startswith(f"{layout.attempts}/"))
+    return [path.removeprefix(f"{layout.directory}/") for path in own]

@@ -280,6 +280,7 @@ def test_each_job_gets_its_turn(db: None) -> None:
 
 
 def test_a_storage_that_cannot_be_listed_holds_up_no_other_job(line: Line, storage: Path) -> None:
+    storage.rename(storage.with_name("aside"))
     storage.write_text("no directory")
     assert sweep.clean_next() == line.job_id
     assert discards.discard_due() == 0

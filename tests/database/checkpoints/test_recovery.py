@@ -130,13 +130,14 @@ def test_a_storage_that_is_away_leaves_the_checkpoint_and_says_so(
 ) -> None:
     finalizing(line)
     jobs.lose(line.job)
-    storage.parent.mkdir(exist_ok=True)
+    aside = storage.rename(storage.with_name("aside"))
     storage.write_text("a file where the directory should be")
     assert finalization.settle_driverless() == 0
     row = line.checkpoint(1)
     assert row.status == "finalizing"
     assert "cannot be settled yet" in row.cause
     storage.unlink()
+    aside.rename(storage)
     assert finalization.settle_driverless() == 1
     assert "cannot be settled" not in line.checkpoint(1).cause
     assert line.statuses() == {1: "failed"}
