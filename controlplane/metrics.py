@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.conf import settings
 from django.db.models import Count, Min, OuterRef, Q, Subquery
@@ -32,6 +32,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from checkpoints.catalog.undeleted import Undeleted, undeleted_of_job
 from checkpoints.models import UNSETTLED, AlignmentOutcome, Checkpoint, RemovedCheckpoints
 from checkpoints.retention import totals
 from controlplane.accounts.permissions import RolePermission
@@ -54,7 +55,8 @@ from jobs.models import (
 from weir.protocol.lifecycle import CheckpointStatus
 
 if TYPE_CHECKING:
-    from rest_framework.permissions import _SupportsHasPermission  # In the stubs only.
+    from django_stubs_ext import WithAnnotations  # In the stubs only, as the other.
+    from rest_framework.permissions import _SupportsHasPermission
 
 JOBS_MAX = 200
 KEPT_AFTER_END = timedelta(hours=1)
@@ -140,6 +142,7 @@ class Rows(Collector):
             yield from _total_metrics(self._totals)
         yield from _last_checkpoint_metrics(jobs, now)
         yield from _restore_metrics(jobs)
+        yield _undeleted_metric(jobs)
         yield from _queue_metrics(now)
         yield from tick_metrics(now)
         yield from delivery_metrics(now)
@@ -176,10 +179,15 @@ class Rows(Collector):
                 self._totals[row["job"]].add(row, ends[row["job"]])
 
 
-def _shown_jobs(now: datetime) -> list[Job]:
+class _Columns(TypedDict):
+    undeleted: Undeleted | None
+
+
+def _shown_jobs(now: datetime) -> "list[WithAnnotations[Job, _Columns]]":
     lives = ~Q(status__in=FINAL_JOB_STATUSES) | Q(ended_at__gte=now - KEPT_AFTER_END)
     return list(
         Job.objects.filter(lives)
+        .annotate(undeleted=undeleted_of_job())
         .order_by("-created_at")
         .only(
             *("name", "status", "started_at", "ended_at", "checkpoint_config"),
@@ -258,7 +266,7 @@ def _buckets(
     return [*named, ("+Inf", known.count(of))]
 
 
-def _last_checkpoint_metrics(jobs: list[Job], now: datetime) -> Iterator[Metric]:
+def _last_checkpoint_metrics(jobs: Sequence[Job], now: datetime) -> Iterator[Metric]:
     completed_at = GaugeMetricFamily(
         "weir_last_completed_checkpoint_timestamp_seconds",
         "Time of completion of a job's newest completed checkpoint.",
@@ -304,7 +312,7 @@ def _flat(rows: Iterable[tuple[Any]]) -> Iterator[Any]:
     return (value for (value,) in rows if value is not None)
 
 
-def _restore_metrics(jobs: list[Job]) -> Iterator[Metric]:
+def _restore_metrics(jobs: Sequence[Job]) -> Iterator[Metric]:
     restores = GaugeMetricFamily(
         "weir_restore_duration_seconds",
         "Phases of a job's newest recovery: waiting, deploying, restoring state, catching up.",
@@ -321,6 +329,17 @@ def _restore_metrics(jobs: list[Job]) -> Iterator[Metric]:
             if (took_ms := getattr(attempt, f"{phase}_ms")) is not None:
                 restores.add_metric([attempt.job_id, phase], took_ms / 1_000)
     yield restores
+
+
+def _undeleted_metric(jobs: "Iterable[WithAnnotations[Job, _Columns]]") -> Metric:
+    metric = GaugeMetricFamily(
+        "weir_undeleted_checkpoints",
+        "Checkpoints that nothing needs and whose files could not be deleted in several tries.",
+        labels=["job"],
+    )
+    for job in jobs:
+        metric.add_metric([job.pk], job.undeleted["count"] if job.undeleted else 0)
+    return metric
 
 
 def _queue_metrics(now: datetime) -> Iterator[Metric]:

@@ -548,6 +548,18 @@ def checkpoint(of: Job, number: int = 1, **columns: Any) -> Checkpoint:
     )
 
 
+def undeleted_checkpoint(of: Job, number: int, *, tries: int) -> Checkpoint:
+    """A checkpoint that nothing needs, and whose files could not be deleted so often."""
+    return checkpoint(
+        of,
+        number,
+        status=CheckpointStatus.SUBSUMED,
+        discard_due_at=clock.now() + timedelta(seconds=60),
+        discard_tries=tries,
+        discard_error="the bucket is away",
+    )
+
+
 def ack(of: Checkpoint, operator: str, index: int, **columns: Any) -> SubtaskAck:
     """One operator subtask's acknowledgement, not saved."""
     if "acknowledged_at" not in columns:

@@ -52,9 +52,8 @@ def claimed_store_of(job: Job) -> CheckpointStore:
         return store
     if not store.exists(layout_of(job).attempt(AttemptNumber(attempt))):
         raise StorageError(
-            f"{storage_of(job)} does not hold the job's attempt {attempt}, as seen by the control "
-            "plane's worker: mount the storage where the worker runs as it is mounted where "
-            "drivers run, or put back what it lacks. Nothing is deleted until then"
+            f"the control plane's workers see {storage_of(job)} without attempt {attempt} of the "
+            "job: mount it for them as for drivers. Until then nothing is deleted"
         )
     return store
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from django.conf import settings
 
+from checkpoints.catalog.undeleted import Undeleted
 from checkpoints.conditions.judge import Facts
 from checkpoints.models import Checkpoint
 from controlplane.base import server_losses
@@ -56,6 +57,7 @@ def gather(
     settled: Sequence[Settled],  # Newest first.
     due_at: datetime | None = None,
     is_redis_away: bool = False,
+    undeleted: Undeleted | None = None,
 ) -> Facts:
     """The facts about a job; ``settled`` are its newest checkpoints that are not under way."""
     is_silent = silent_ms(now, driver_status, driver_heard_at)
@@ -82,4 +84,6 @@ def gather(
         failed_in_a_row=len(failed),
         failed_in_a_row_is_all=1 < len(failed) == len(counted),
         failed_reason=failed[0].reason if failed else "",
+        undeleted=undeleted["count"] if undeleted else 0,
+        undeleted_cause=headline(undeleted["cause"]) if undeleted else "",
     )

@@ -43,6 +43,7 @@ class ConditionKind(StrEnum):
     TICKS_LATE = "ticks_late"
     CHECKPOINTS_FAILING = "checkpoints_failing"
     CHECKPOINT_OVERDUE = "checkpoint_overdue"
+    FILES_NOT_DELETED = "files_not_deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,8 @@ class Facts:
     failed_in_a_row: int = 0  # Checkpoints; planned ends in between neither count nor end the row.
     failed_in_a_row_is_all: bool = False  # None that was read completed: there may be more.
     failed_reason: str = ""  # Of the newest failed checkpoint.
+    undeleted: int = 0  # Checkpoints whose files nothing needs and cannot be deleted.
+    undeleted_cause: str = ""  # In one line.
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,16 @@ def list_conditions(facts: Facts) -> list[Condition]:
         )
     if facts.status is JobStatus.RUNNING and not held:  # Any of those explains late checkpoints.
         held += _of_checkpoints(facts)
+    if facts.undeleted:
+        held.append(_of_files(facts))
     return held
+
+
+def _of_files(facts: Facts) -> Condition:
+    which = plural(facts.undeleted, "checkpoint")
+    why = f": {facts.undeleted_cause}" if facts.undeleted_cause else "."
+    text = f"Files of {which} that nothing needs cannot be deleted, and the storage grows{why}"
+    return Condition(ConditionKind.FILES_NOT_DELETED, Severity.WARN, text)
 
 
 def _of_checkpoints(facts: Facts) -> list[Condition]:

@@ -22,7 +22,7 @@ from controlplane.base.formatting import (
     size,
 )
 from frontend.base import in_flight, status
-from frontend.base.texts import has_more, tail
+from frontend.base.texts import has_more, headline, tail
 from frontend.checkpoint import listing
 from frontend.checkpoint.queries import Ack, ChainSpan, OperatorTotal, SubtaskPhases
 from frontend.job import snapshot
@@ -251,6 +251,11 @@ def _gone(checkpoint: Checkpoint) -> str:
     is_deleted = savepoint is not None and savepoint.deleted_at is not None
     is_kept = checkpoint.status == CheckpointStatus.COMPLETED
     if not is_kept or checkpoint.discard_due_at is not None or is_deleted:
+        if checkpoint.discard_error:
+            return (
+                "It can no longer be restored. Its files cannot be deleted so far, and are tried "
+                f"again: {headline(checkpoint.discard_error)}"
+            )
         return "Its files are being deleted: it can no longer be restored."
     return ""
 

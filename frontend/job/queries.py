@@ -25,6 +25,7 @@ from django.db.models import (
 from django.db.models.functions import JSONObject
 from django.http import Http404
 
+from checkpoints.catalog.undeleted import Undeleted, undeleted_of_job
 from checkpoints.models import COMPLETED_ONCE, UNSETTLED, Checkpoint, Savepoint, SubtaskAck
 from checkpoints.verdict.facts import Gate
 from controlplane.alerts.models import FIRING, Alert
@@ -88,6 +89,7 @@ class PageColumns(RevisionColumns):
     """The further columns of a job on its page."""
 
     now: datetime
+    undeleted: Undeleted | None
     ended_up_time: timedelta | None
     fork_list: list[Fork]
 
@@ -121,6 +123,7 @@ def _jobs_with_now() -> "QuerySet[WithAnnotations[Job, PageColumns]]":
             ),
             newest_alert=_NEWEST_ALERT,
             firing_alerts=_FIRING_ALERTS,
+            undeleted=undeleted_of_job(),
             fork_list=ArraySubquery(
                 Job.objects.filter(origin=OuterRef("pk"))
                 .order_by("-created_at", "id")

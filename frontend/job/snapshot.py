@@ -104,6 +104,7 @@ def with_graph(job_id: str, *, is_opening: bool = False) -> tuple[Json, picture.
         settled=settled,
         due_at=coordinator.due_at if coordinator else None,
         is_redis_away=server_losses.is_redis_away(settings.REDIS_URL),
+        undeleted=job.undeleted,
     )
     ended = _ended(job, operations)
     # A planned end is no reason for a verdict, even if the last checkpoint failed.

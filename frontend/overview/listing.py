@@ -236,6 +236,7 @@ def _job(
         attempt_running_at=job.attempt_running_at,
         completed=completed,
         settled=settled,
+        undeleted=job.undeleted,
     )
     running_at = running_since(job.attempt_running_at, job.attempt_ended_at)
     up = UpTime(job.ended_up_time, None if job.is_over else running_at)

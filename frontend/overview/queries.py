@@ -33,6 +33,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Coalesce, Greatest, JSONObject
 from django.db.models.lookups import Exact, IsNull, LessThan
 
+from checkpoints.catalog.undeleted import Undeleted, undeleted, undeleted_of_job
 from checkpoints.conditions import judge
 from checkpoints.models import Checkpoint
 from controlplane.base import clock
@@ -93,6 +94,7 @@ class ListColumns(TypedDict):
     parallelism: str | None
     recovered: int
     urgency: int
+    undeleted: Undeleted | None
 
 
 @lru_cache(maxsize=1)
@@ -113,7 +115,7 @@ def _listed(silent_after: timedelta) -> "QuerySet[WithAnnotations[Job, ListColum
             # Of the newest graph; before there is one, as submitted.
             parallelism=Coalesce(KT("settings__parallelism"), KT("options__parallelism")),
         )
-        .annotate(recovered=_recoveries())
+        .annotate(recovered=_recoveries(), undeleted=undeleted_of_job())
         .annotate(urgency=_urgency(silent_after))
         .order_by("urgency", "-created_at", "id")
     )
@@ -200,6 +202,7 @@ def _urgency(silent_after: timedelta) -> Case:
             & LessThan(waits_since, now - _Milliseconds(patience)),
             then=Urgency.WARN,
         ),
+        When(pk__in=undeleted().values("job"), then=Urgency.WARN),
         default=Urgency.WELL,
         output_field=IntegerField(),
     )

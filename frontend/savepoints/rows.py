@@ -18,6 +18,7 @@ from controlplane.base.formatting import (
     size,
 )
 from frontend.base import status
+from frontend.base.texts import headline
 from frontend.job.queries import PageColumns
 from frontend.operations.steps import Acknowledged
 from jobs.models import Job
@@ -55,6 +56,9 @@ def savepoint_row(row: Savepoint, now: datetime) -> Json:
         "note": row.note,
         "labels": ", ".join(f"{name}: {text}" for name, text in sorted(row.labels.items())),
         "location": row.location,
+        "problem": headline(checkpoint.discard_error)
+        if checkpoint is not None and row.deleted_at is not None
+        else "",
         "restore": reverse("job-rollback", args=[row.job_id]) + which if is_there else "",
         "fork": reverse("job-fork", args=[row.job_id]) + which if is_there else "",
         "preview": reverse("job-preview", args=[row.job_id]) + which if is_there else "",

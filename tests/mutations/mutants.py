@@ -529,6 +529,30 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_planted(
+        "tests/database/checkpoints/test_claimed_storage.py",
+        "checkpoints/catalog/locations.py",
+        ("if attempt is None or is_cleared:", "if True:"),
+        ("if attempt is None or is_cleared:", "if attempt is None:"),
+    ),
+    *_planted(
+        "tests/database/checkpoints/test_claimed_storage.py",
+        "checkpoints/retention/finalization.py",
+        (
+            "store, path = locations.claimed_store_of(job),",
+            "store, path = locations.store_of(job),",
+        ),
+    ),
+    *_planted(
+        "tests/database/checkpoints/test_claimed_storage.py",
+        "checkpoints/retention/sweep.py",
+        ("locations.claimed_store_of(job)  # Elsewhere", "pass  # Elsewhere"),
+    ),
+    *_planted(
+        "tests/database/frontend/test_listing.py tests/database/frontend/test_live.py",
+        "checkpoints/catalog/undeleted.py",
+        ("discard_tries__gte=TRIES_MIN", "discard_tries__gte=1"),
+    ),
+    *_planted(
         "tests/database/checkpoints/test_withdrawals.py",
         "checkpoints/retention/withdrawn_output.py",
         (

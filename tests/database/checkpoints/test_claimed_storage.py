@@ -60,7 +60,7 @@ def test_files_are_deleted_once_the_storage_is_the_jobs(db: None, storage: Path)
         assert discards.discard_due() == 0
         row = line.checkpoint(1)
         assert (row.status, row.discarded_at) == ("subsumed", None)
-        assert f"{storage} does not hold the job's attempt 1" in row.discard_error
+        assert f"see {storage} without attempt 1 of the job" in row.discard_error
         let_due(line, 1)
     assert {path.split("/")[0] for path in files(line.job)} == {"chk-1", "chk-2"}
     assert discards.discard_due() == 1
@@ -76,7 +76,7 @@ def test_a_copy_from_before_the_newest_attempt_is_not_the_storage(db: None, stor
     claim = storage / line.job_id / "attempts"
     (claim / "2").rename(claim / "1")
     assert discards.discard_due() == 0
-    assert "does not hold the job's attempt 2" in line.checkpoint(1).discard_error
+    assert "without attempt 2 of the job" in line.checkpoint(1).discard_error
     (claim / "1").rename(claim / "2")
     let_due(line, 1)
     assert discards.discard_due() == 1
@@ -113,7 +113,7 @@ def test_a_lost_drivers_manifest_is_looked_for_in_the_jobs_storage(
     with unmounted(storage):
         assert finalization.settle_driverless() == 0
         assert line.statuses() == {1: "finalizing"}
-        assert "does not hold the job's attempt 1" in line.checkpoint(1).cause
+        assert "without attempt 1 of the job" in line.checkpoint(1).cause
     assert finalization.settle_driverless() == 1
     assert line.statuses() == {1: "completed" if is_written else "failed"}
 

@@ -12,6 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
+from checkpoints.catalog.undeleted import TRIES_MIN
 from checkpoints.models import Checkpoint, RemovedCheckpoints
 from controlplane import metrics
 from controlplane.alerts.evaluation import Evaluation
@@ -180,6 +181,18 @@ def test_the_newest_completed_checkpoint_has_an_age_and_sizes(
         for kind in ("full", "delta", "inflight")
     }
     assert sizes == {"full": 2_000, "delta": 200, "inflight": 20}
+
+
+def test_checkpoints_whose_files_cannot_be_deleted_are_counted(
+    client: Client, settings: Settings, job: Job
+) -> None:
+    other = factories.job()
+    factories.undeleted_checkpoint(job, 1, tries=TRIES_MIN)
+    factories.undeleted_checkpoint(job, 2, tries=TRIES_MIN + 7)
+    factories.undeleted_checkpoint(job, 3, tries=TRIES_MIN - 1)
+    samples = scraped(client, settings)
+    assert value(samples, "weir_undeleted_checkpoints", job=job.pk) == 2
+    assert value(samples, "weir_undeleted_checkpoints", job=other.pk) == 0
 
 
 def test_a_job_without_a_completed_checkpoint_grows_old_since_it_ran(

@@ -216,6 +216,11 @@ def test_who_asked_is_the_operation_where_there_is_one(viewer: Client, job: Job)
         (CheckpointStatus.SUBSUMED, {}, "Its files are being deleted"),
         (CheckpointStatus.DISCARDED, {}, "Its files have been deleted"),
         (CheckpointStatus.COMPLETED, {"discard_due_at": clock.from_ms(0)}, "being deleted"),
+        (
+            CheckpointStatus.SUBSUMED,
+            {"discard_due_at": clock.from_ms(0), "discard_error": "the bucket is away"},
+            "cannot be deleted so far, and are tried again: the bucket is away",
+        ),
     ],
 )
 def test_nothing_is_offered_that_cannot_be_done(

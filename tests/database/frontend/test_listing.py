@@ -6,6 +6,7 @@ from django.http import QueryDict
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from checkpoints.catalog.undeleted import TRIES_MIN
 from controlplane.base import clock
 from frontend.models import SavedFilter
 from frontend.overview import listing, saved
@@ -129,7 +130,10 @@ def every_state() -> None:
     factories.job("failed-long-ago", status=JobStatus.FAILED, ended_at=gone)
     waiting = factories.job("waiting-for-a-launcher", status=JobStatus.CREATED)
     factories.driver(waiting, status="requested", created_at=now - timedelta(minutes=20))
-    for name in ("well", "overdue", "no-periodic-ones", "slow", "silent", "declined", "long-ones"):
+    for name in (
+        *("well", "overdue", "no-periodic-ones", "slow", "silent", "declined", "long-ones"),
+        *("undeleted", "deleted-late"),
+    ):
         job = flights.running(name, interval_ms=None if name == "no-periodic-ones" else 60_000)
         settled = {"overdue": 60, "slow": 20, "long-ones": 20}.get(name, 1)
         factories.checkpoint(
@@ -143,6 +147,10 @@ def every_state() -> None:
     factories.checkpoint(Job.objects.get(name="declined"), 2, status=CheckpointStatus.FAILED)
     for name in ("well", "declined"):
         factories.checkpoint(Job.objects.get(name=name), 3, status=CheckpointStatus.ABORTED)
+    for name, tries in (("undeleted", TRIES_MIN), ("deleted-late", TRIES_MIN - 1)):
+        of = Job.objects.get(name=name)
+        factories.undeleted_checkpoint(of, 4, tries=tries)
+        factories.undeleted_checkpoint(of, 5, tries=tries)
     factories.job("restarted", status=JobStatus.RESTARTING, is_planned=True)
     # It has come back a moment ago: what completed before that does not count against it.
     back = flights.running("just-back", interval_ms=60_000)
@@ -165,7 +173,7 @@ def test_the_database_finds_what_attention_speaks_of() -> None:
     assert set(shown(state="attention")) == said
     assert said == {
         "is-failed", "is-failing", "is-restarting", "waiting-for-a-launcher", "overdue", "slow",
-        "silent", "declined",
+        "silent", "declined", "undeleted",
     }  # fmt: skip
 
 
@@ -174,7 +182,7 @@ def test_groups_and_search_narrow_the_list_and_are_counted() -> None:
     every_state()
     everything = listing.job_list(listing.page())
     counted = {group["name"]: int(group["count"]) for group in everything["groups"]}
-    assert counted["all"] == len(everything["jobs"]) == sum(counted.values()) - counted["all"] - 8
+    assert counted["all"] == len(everything["jobs"]) == sum(counted.values()) - counted["all"] - 9
     for name, count in counted.items():
         assert len(shown(state=name)) == count
     assert set(shown(state="failed")) == {"is-failed", "failed-long-ago"}

@@ -7,6 +7,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from checkpoints.catalog.undeleted import TRIES_MIN
 from checkpoints.models import Checkpoint
 from checkpoints.operations import savepoints
 from checkpoints.verdict.diagnosis import LAST
@@ -135,6 +136,21 @@ def test_a_failed_checkpoint_says_why_and_who_never_acknowledged() -> None:
     assert value["progress"]["why"] == "timed out before all subtasks acknowledged: slow"
     assert chains(value)["flights"]["missing"] == "never acknowledged: flights-1"
     assert value["attention"][0]["text"].startswith("The last checkpoint failed")
+
+
+def test_files_that_cannot_be_deleted_are_told_with_their_number_and_an_error() -> None:
+    job, other = flights.running(), flights.running("orders")
+    for number in (1, 2, 3):
+        factories.undeleted_checkpoint(job, number, tries=TRIES_MIN)
+    for each in (job, other):
+        factories.checkpoint(each, 4)
+    assert [one["text"] for one in shot(job)["attention"]] == [
+        "Files of 3 checkpoints that nothing needs cannot be deleted, and the storage grows: the "
+        "bucket is away"
+    ]
+    assert shot(other)["attention"] == []
+    Checkpoint.objects.update(discard_due_at=None)
+    assert shot(job)["attention"] == []
 
 
 def test_finished_subtasks_are_not_waited_for() -> None:

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from checkpoints.models import Checkpoint
+from checkpoints.models import Checkpoint, Savepoint
 from controlplane.base import clock
 from frontend.savepoints import tree_queries, tree_rows
 from jobs.models import Attempt, Job
@@ -72,6 +72,20 @@ def test_a_savepoint_says_what_it_is_where_it_lies_and_who_needs_it(
     page = words(viewer.get(address(job)))
     for said in ("by ada", "before the upgrade", "env: prod", made.location, "In use: fork-"):
         assert said in page
+
+
+def test_a_savepoint_that_cannot_be_deleted_says_why(viewer: Client, job: Job) -> None:
+    made = factories.savepoint(job, "first", 20)
+    (savepoint,) = viewer.get(address(job, "data")).json()["savepoints"]
+    assert savepoint["problem"] == ""
+    Savepoint.objects.update(deleted_at=clock.now())
+    assert made.checkpoint is not None
+    made.checkpoint.discard_error = "the bucket is away\nat line 7"
+    made.checkpoint.save()
+    (savepoint,) = viewer.get(address(job, "data")).json()["savepoints"]
+    assert savepoint["problem"] == "the bucket is away"
+    page = words(viewer.get(address(job)))
+    assert "cannot be deleted so far, and are tried again: the bucket is away" in page
 
 
 def test_buttons_are_for_who_may_act(viewer: Client, operator: Client, job: Job) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from checkpoints.catalog.undeleted import Undeleted
 from checkpoints.conditions.facts import gather
 from checkpoints.conditions.judge import ConditionKind, Facts, Severity, list_conditions
 from checkpoints.conditions.reasons import REASON, reason_text
@@ -34,7 +35,9 @@ def texts(**known: Any) -> list[str]:
     return [item.text for item in list_conditions(facts(**known))]
 
 
-def gathered(job: Job | None = None, *settled: Checkpoint) -> Facts:
+def gathered(
+    job: Job | None = None, *settled: Checkpoint, undeleted: Undeleted | None = None
+) -> Facts:
     """The facts of a job and its settled checkpoints, newest first."""
     return gather(
         job or Job(status=JobStatus.RUNNING.value),
@@ -45,6 +48,7 @@ def gathered(job: Job | None = None, *settled: Checkpoint) -> Facts:
         attempt_running_at=None,
         completed=None,
         settled=settled,
+        undeleted=undeleted,
     )
 
 
@@ -103,6 +107,30 @@ def test_a_driver_that_no_launcher_takes_is_named() -> None:
     assert texts(**created, launch_wait_ms=3_000) == []
     (text,) = texts(**created, launch_wait_ms=20_000)
     assert "Is the launcher running?" in text
+
+
+def test_files_that_cannot_be_deleted_are_told_beside_everything_else() -> None:
+    away = {"undeleted": 3, "undeleted_cause": "no space left on /checkpoints"}
+    text = (
+        "Files of 3 checkpoints that nothing needs cannot be deleted, and the storage grows: no "
+        "space left on /checkpoints"
+    )
+    assert texts(**away) == [text]
+    assert texts(undeleted=1) == [
+        "Files of 1 checkpoint that nothing needs cannot be deleted, and the storage grows."
+    ]
+    for other in ({"failed_in_a_row": 1}, {"silent_ms": 12_300}, {"status": JobStatus.FAILING}):
+        (first, last) = list_conditions(facts(**other, **away))
+        assert (last.kind, last.severity) == (ConditionKind.FILES_NOT_DELETED, Severity.WARN)
+        assert first.kind is not last.kind
+    assert texts(status=JobStatus.CANCELED, **away) == []
+
+
+def test_the_error_of_a_deletion_is_told_in_one_line() -> None:
+    job = Job(status=JobStatus.RUNNING.value)
+    told: Undeleted = {"count": 2, "cause": "the bucket is away\nat line 7"}
+    known = gathered(job, undeleted=told)
+    assert (known.undeleted, known.undeleted_cause) == (2, "the bucket is away")
 
 
 @pytest.mark.parametrize(
