@@ -387,6 +387,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/storage tests/unit/worker/test_snapshotter.py tests/unit/local",
         "weir/storage/writer.py",
         ("if is_savepoint and own.exists(SAVEPOINT_MANIFEST):", "if False:"),
+        ("if durable:", "if False:"),
     ),
     *_planted(
         f"tests/unit/jobmaster tests/simulation/test_known_fence_bugs.py {_SIMULATION}",
@@ -396,6 +397,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "if checkpoint_id in self._writing:",
         ),
         ("if self._store.read(self._path(checkpoint_id)) == manifest:", "if True:"),
+        ("if (path := handle.path) is not None and not own.exists(path):", "if False:"),
     ),
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",

@@ -96,7 +96,9 @@ def driver(
     *options: str,
     script: str = pipeline.__file__,
     armed: tuple[Fault, ...] = (),
+    directory: Path | None = None,
 ) -> Iterator[Driver]:
+    """A driver while it runs, which works in ``directory``, or else where the tests do."""
     own = f"{session}/{uuid.uuid4().hex}"
     events = place.root / f"events-{uuid.uuid4().hex}.jsonl"
     command = [sys.executable, "-m", "weir", "run", script, "--master", "local[2]"]
@@ -107,7 +109,9 @@ def driver(
     if armed:
         environ[VARIABLE] = to_environment(armed)
     with (place.root / "driver.log").open("a") as log:
-        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log, text=True)
+        process = subprocess.Popen(
+            command, cwd=directory, env=environ, stdout=log, stderr=log, text=True
+        )
     try:
         yield Driver(process, own, events)
     finally:

@@ -90,7 +90,7 @@ class ManifestWriter:
             # Before as well, or the successor finds its checkpoint id taken.
             self._fence.check(Act.WRITE_MANIFEST)
             if target is not None:
-                self._write_own(pending, target, data)
+                self._write_own(pending, target, manifest, data)
                 reach("savepoint.written", id=checkpoint_id)
             created = self._store.create_if_absent(path, data)
             self._fence.check(Act.COUNT_MANIFEST)
@@ -135,12 +135,22 @@ class ManifestWriter:
         self._write_tombstone(checkpoint_id, attempt, cause, taken)
         return True
 
-    def _write_own(self, pending: PendingCheckpoint, target: str, manifest: bytes) -> None:
+    def _write_own(
+        self, pending: PendingCheckpoint, target: str, manifest: Manifest, data: bytes
+    ) -> None:
         """Write the savepoint's own manifest, which makes it movable and takes its name."""
+        own = self._open_store(target)
+        for handle in manifest.handles:
+            # No claim shows that subtasks and driver mean one directory.
+            if (path := handle.path) is not None and not own.exists(path):
+                raise StorageError(
+                    f"{target} has no {path}, though a subtask wrote it: choose a directory that "
+                    "every machine of the job has mounted"
+                )
         layout = JobLayout(self._job_id)
         mark = layout.savepoint_mark(pending.checkpoint_id, pending.attempt)
         self._store.put(mark, target.encode())
-        if not self._open_store(target).create_if_absent(SAVEPOINT_MANIFEST, manifest):
+        if not own.create_if_absent(SAVEPOINT_MANIFEST, data):
             raise PlaceTaken(f"{target} holds a savepoint already; choose another name")
 
     def _give_up(self, pending: PendingCheckpoint, manifest: bytes, cause: str) -> None:

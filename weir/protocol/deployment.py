@@ -235,6 +235,12 @@ class Deploy:
     sent_at_ms: int | None = None
     secrets: Secrets = field(default=(), repr=False)  # Held in memory only.
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether some of the restored state lies in files."""
+        pieces = (piece for restore in self.restores for piece in restore.handles)
+        return any(piece.handle.path is not None for piece in pieces)
+
 
 @dataclass(frozen=True, slots=True)
 class StopProcess:

@@ -15,9 +15,11 @@ Source: proc(5).
 
 import json
 import os
+import socket
 from enum import StrEnum
 from pathlib import Path
 
+from weir.errors import StorageError
 from weir.ids import AttemptNumber, JobId
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, PathNotFoundError
@@ -44,6 +46,21 @@ def describe_driver(*, is_managed: bool) -> bytes:
     if started is None or machine is None:
         return b""
     return json.dumps({"pid": pid, "started": started, "machine": machine}).encode()
+
+
+def check_claimed(store: CheckpointStore, job_id: JobId, attempt: AttemptNumber) -> None:
+    """Check that a subtask's machine sees the storage in which the driver claimed the attempt.
+
+    Another directory is under its path where a share is not mounted.
+
+    Raises:
+        StorageError: The claim is missing, or the storage failed.
+    """
+    if not store.exists(JobLayout(job_id).attempt(attempt)):
+        raise StorageError(
+            f"{store.location} is not the job's checkpoint storage on {socket.gethostname()}: "
+            f"attempt {attempt} is missing there. Mount it as it is mounted for the driver"
+        )
 
 
 def standing(store: CheckpointStore, job_id: JobId) -> tuple[Standing, int | None]:

@@ -20,6 +20,7 @@ from weir.ids import (
     StateHandle,
     SubtaskId,
 )
+from weir.storage.attempt_claims import check_claimed
 from weir.storage.layout import (
     SAVEPOINT_MANIFEST,
     JobLayout,
@@ -57,6 +58,7 @@ class StoredSnapshotWriter:
         cancelled: Callable[[], bool],
         is_savepoint: bool = False,
         copies: LocalCopies | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare to write.
 
@@ -64,6 +66,7 @@ class StoredSnapshotWriter:
             inline_max: Smaller pieces are kept inline; None keeps everything inline.
             is_savepoint: ``store`` is the savepoint's own directory, not the job's storage.
             copies: Gets a copy of each file of a checkpoint; a savepoint's have none.
+            check: Called before the first file is written, to refuse it.
         """
         self.cancelled = cancelled
         self.inline_max = inline_max
@@ -77,6 +80,7 @@ class StoredSnapshotWriter:
         self._subtask = subtask
         self._written: list[str] = []
         self._copies = None if is_savepoint else copies
+        self._check = check
 
     def put(
         self,
@@ -122,6 +126,8 @@ class StoredSnapshotWriter:
     def _recorded(
         self, place: Callable[[CheckpointId, AttemptNumber, SubtaskId, str], str], name: str
     ) -> str:
+        if not self._written:
+            self._check()
         path = place(self._checkpoint_id, self._attempt, self._subtask, name)
         self._written.append(path)
         return path
@@ -193,7 +199,14 @@ def writer_factory(
     """Writers for the subtasks of one attempt.
 
     Without durable storage all state is inline, except that of savepoints, which have a directory.
+
+    Their files are refused where the storage lacks the claim of the attempt (``check_claimed``): a
+    checkpoint of such files could not be restored.
     """
+
+    def check() -> None:
+        if durable:
+            check_claimed(store, job_id, attempt)
 
     def make(
         checkpoint_id: CheckpointId,
@@ -215,6 +228,7 @@ def writer_factory(
             cancelled=cancelled,
             is_savepoint=is_savepoint,
             copies=copies,
+            check=check,
         )
 
     return make

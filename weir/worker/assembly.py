@@ -25,6 +25,7 @@ from weir.state.backends.budget import MemoryBudget
 from weir.state.backends.choice import open_tables
 from weir.state.channel_state import KIND, decode_records
 from weir.state.store import OperatorStateStore
+from weir.storage.attempt_claims import check_claimed
 from weir.storage.layout import JobLayout
 from weir.storage.local_copies import LocalCopies, StateReader
 from weir.storage.store import CheckpointStore, store_for
@@ -62,13 +63,17 @@ def build_subtasks(
 
     Raises:
         CorruptStateError: A state file is damaged.
+        StorageError: This machine does not see the job's storage.
         WeirError: An operator cannot be opened with its settings and state.
     """
-    restored = open_store(deploy.restored_storage)
+    store, restored = open_store(deploy.storage), open_store(deploy.restored_storage)
+    if deploy.storage == deploy.restored_storage and deploy.reads_files:
+        # Else files that are not mounted here would be taken for damaged.
+        check_claimed(store, deploy.job_id, deploy.attempt)
     snapshotter = Snapshotter(
         deploy.attempt,
         writer_factory(
-            open_store(deploy.storage),
+            store,
             deploy.job_id,
             deploy.attempt,
             config.checkpoints,

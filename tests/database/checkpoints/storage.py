@@ -2,6 +2,7 @@
 
 from checkpoints.catalog import locations
 from jobs.models import Job
+from tests import claims
 from weir.ids import AttemptNumber, CheckpointId, JobId, OperatorId, StateHandle, SubtaskId
 from weir.protocol.deployment import Versions
 from weir.protocol.elements import CheckpointKind
@@ -31,8 +32,7 @@ def manifest(job_id: str, number: int, attempt: int = 1, *shared: str) -> Manife
 
 def claim(job: Job, attempt: int) -> None:
     """The claim of an attempt: it lies there before anything of the attempt does."""
-    path = locations.layout_of(job).attempt(AttemptNumber(attempt))
-    locations.store_of(job).create_if_absent(path, b"")
+    claims.claim(locations.store_of(job), JobId(job.pk), AttemptNumber(attempt))
 
 
 def put_state(job: Job, number: int, attempt: int = 1, *, complete: bool = True) -> None:

@@ -228,7 +228,7 @@ VOLUMES = {
         },
     ),
     "checkpoints": Volume(
-        r"\bstore_(for|of)\(",
+        r"\b(claimed_)?store_(for|of)\(",
         {
             "checkpoints/retention/finalization.py": "worker+",
             "checkpoints/retention/withdrawn_output.py": "worker+",

@@ -600,6 +600,23 @@ def test_a_savepoint_whose_place_is_taken_fails_and_leaves_that_one_alone() -> N
     assert job.checkpoint() == 2
 
 
+def test_a_savepoint_whose_files_the_driver_cannot_see_fails() -> None:
+    """Its directory is not the same one on the machine of a subtask, where it is not mounted."""
+    job = Runner()
+    job.ask()
+    here, elsewhere = job.savepoint_file(), job.savepoint_file("1-1/sink-1-x")
+    job.others[TARGET].delete("1-1/sink-1-x")
+    job.acknowledge(1, here, elsewhere)
+    job.queue.run()
+    ((uri, why),) = job.answers
+    assert uri is None
+    assert f"{TARGET} has no 1-1/sink-1-x, though a subtask wrote it" in why
+    assert isinstance(job.stored(), Tombstone)
+    assert job.others[TARGET].list() == []
+    assert job.failures == [], "the job goes on"
+    assert job.checkpoint() == 2
+
+
 def test_a_savepoint_whose_number_is_taken_is_none() -> None:
     job = Runner()
     job.ask()

@@ -2,9 +2,10 @@
 
 import pytest
 
+from tests.claims import claim, unclaimed
 from tests.unit.state.snapshots import JOB, snapshot_writer
 from weir.config import CheckpointConfig
-from weir.errors import CorruptStateError
+from weir.errors import CorruptStateError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, KeyGroupRange, OperatorId, SubtaskId
 from weir.storage.manifest import read_handle
 from weir.storage.memory import MemoryStore
@@ -59,9 +60,9 @@ def test_discarding_takes_back_a_file_that_was_never_finished() -> None:
 def test_attempts_never_write_to_the_same_file() -> None:
     paths = set()
     for attempt in (1, 2):
-        make = writer_factory(
-            MemoryStore(), JOB, AttemptNumber(attempt), CheckpointConfig(), durable=True
-        )
+        store = MemoryStore()
+        claim(store, JOB, AttemptNumber(attempt))
+        make = writer_factory(store, JOB, AttemptNumber(attempt), CheckpointConfig(), durable=True)
         writer = make(CheckpointId(1), SubtaskId(OperatorId("op"), 0), lambda: False)
         paths.add(writer.path("n"))
     assert len(paths) == 2
@@ -73,6 +74,7 @@ def test_a_savepoint_is_written_to_its_own_directory_beside_any_job_storage(
 ) -> None:
     stores = {"/s/one": MemoryStore()}
     jobs = MemoryStore()
+    claim(jobs, JOB, AttemptNumber(3))
     config = CheckpointConfig(inline_max_bytes=2)
     make = writer_factory(
         jobs,
@@ -87,9 +89,30 @@ def test_a_savepoint_is_written_to_its_own_directory_beside_any_job_storage(
     handle = writer.put("operator", "large", b"xyz", mode="split")
     assert handle.path == "3-7/op-0-large"
     assert read_handle(stores["/s/one"], "", handle) == b"xyz"
-    assert jobs.list() == []
+    assert unclaimed(jobs) == []
     writer.discard()
     assert stores["/s/one"].list() == []
+
+
+@pytest.mark.parametrize("target", [None, "/s/one"])
+def test_files_go_to_no_storage_that_lacks_the_attempts_claim(target: str | None) -> None:
+    """A share that is not mounted on the machine of a subtask is an empty directory there."""
+    jobs, savepoints = MemoryStore(), MemoryStore()
+    claim(jobs, JOB, AttemptNumber(2))  # An earlier copy of the storage.
+    config = CheckpointConfig(inline_max_bytes=2)
+    make = writer_factory(
+        jobs, JOB, AttemptNumber(3), config, durable=True, open_store=lambda uri: savepoints
+    )
+    writer = make(CheckpointId(7), SubtaskId(OperatorId("op"), 0), lambda: False, target)
+    assert writer.put("operator", "small", b"x").inline == b"x"
+    with pytest.raises(StorageError, match=r"not the job's checkpoint storage .* attempt 3 is"):
+        writer.put("operator", "large", b"xyz", mode="split")
+    with pytest.raises(StorageError, match="Mount it as it is mounted for the driver"):
+        writer.path("large")
+    assert not writer.has_files
+    assert unclaimed(jobs) == unclaimed(savepoints) == []
+    claim(jobs, JOB, AttemptNumber(3))
+    assert writer.put("operator", "large", b"xyz", mode="split").path is not None
 
 
 def test_a_savepoint_is_not_written_over_another() -> None:

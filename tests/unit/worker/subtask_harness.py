@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.builders import subtask as subtask_id
+from tests.claims import claim, unclaimed
 from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.gate_harness import FakeTransport, channel, records
 from weir.common.batch import Batch
@@ -190,6 +191,7 @@ class SubtaskHarness:
         self.reports = Reports()
         self.snapshots = SnapshotQueue()
         self.store = store or MemoryStore()
+        claim(self.store, JOB, ATTEMPT)
         self.inputs_transport, self.transport = FakeTransport(), FakeTransport()
         checkpoints = CheckpointConfig(
             interval_ms=1_000 if checkpointing else None,
@@ -247,6 +249,10 @@ class SubtaskHarness:
             ),
         )
         self.subtask.start({})
+
+    def files(self) -> list[str]:
+        """The state files in the job's storage."""
+        return unclaimed(self.store)
 
     def give(self, channel_index: int, *elements: Element | str) -> None:
         """Let elements arrive and process all that may be processed; text stands for a record."""

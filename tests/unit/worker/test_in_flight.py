@@ -240,7 +240,7 @@ def test_an_aborted_checkpoint_leaves_nothing_behind() -> None:
     harness.settle()
     harness.write()
     assert harness.reports.acknowledged == []
-    assert harness.store.list() == []
+    assert harness.files() == []
     harness.bring(0, unaligned(2))
     harness.bring(1, unaligned(2))
     harness.write()
@@ -274,7 +274,7 @@ def test_a_storage_that_falls_behind_has_the_checkpoint_declined(
     assert harness.reports.declined == [(1, "checkpoint_async_exception")]
     harness.write()
     assert harness.reports.acknowledged == []
-    assert harness.store.list() == []
+    assert harness.files() == []
     harness.settle()
     assert seen(harness) == ["b1", "b2", "b3", "b4"]
 
@@ -489,8 +489,8 @@ def test_a_newer_barrier_ends_an_older_snapshot_that_waits_for_its_own() -> None
     harness.write()
     assert harness.reports.declined == [(1, "checkpoint_declined_subsumed")]
     assert harness.reports.acknowledged == [2]
-    assert harness.store.list()
-    assert all("/chk-2/" in path for path in harness.store.list())
+    assert harness.files()
+    assert all("/chk-2/" in path for path in harness.files())
     assert harness.subtask._snapshotter._running == {}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.builders import subtask
+from tests.claims import claim, unclaimed
 from tests.unit.operators.operator_harness import ManualClock
 from tests.unit.worker.subtask_harness import JOB, Reports, SnapshotQueue
 from weir.config import CheckpointConfig
@@ -60,6 +61,7 @@ class Harness:
         self.reports = Reports()
         self.clock = ManualClock()
         attempt = AttemptNumber(1)
+        claim(self.store, JOB, attempt)
         config = CheckpointConfig(inline_max_bytes=0)  # Everything becomes a file.
         self.snapshotter = Snapshotter(
             attempt,
@@ -77,6 +79,10 @@ class Harness:
             reporter=self.reports,
             clock=self.clock,
         )
+
+    def files(self) -> list[str]:
+        """The state files in the job's storage."""
+        return unclaimed(self.store)
 
     def write(self, *parts: Part, tail: Sequence[Part] = ()) -> None:
         frozen = [OperatorFreeze(HEAD, parts), OperatorFreeze(subtask("tail-0"), tail)]
@@ -98,7 +104,7 @@ def test_one_acknowledgement_carries_every_operator_and_the_alignment_is_the_hea
     assert (head.metrics.state_size, tail.metrics.state_size) == (2, 1)
     assert (head.metrics.gates, tail.metrics.gates) == ((GATE,), ())
     assert head.metrics.sync_ms == 2
-    assert len(harness.store.list()) == 3
+    assert len(harness.files()) == 3
 
 
 class SharingPart(Part):
@@ -133,10 +139,10 @@ def test_files_of_earlier_checkpoints_are_not_deleted_with_a_snapshot() -> None:
     harness.store.put(old, b"x" * 100)
     harness.open(SharingPart("a"))
     harness.thread.run()
-    assert len(harness.store.list()) == 2
+    assert len(harness.files()) == 2
     harness.snapshotter.cancel(HEAD, ONE)
     harness.thread.run()
-    assert harness.store.list() == [old]
+    assert harness.files() == [old]
 
 
 def test_bytes_of_earlier_checkpoints_are_not_written() -> None:
@@ -202,7 +208,7 @@ def test_a_savepoint_goes_where_its_barrier_says() -> None:
     frozen = [OperatorFreeze(HEAD, [Part("a")])]
     harness.snapshotter.write(HEAD, ONE, frozen, SnapshotMetrics(), 0, "/s/one")
     harness.thread.run()
-    assert harness.store.list() == []
+    assert harness.files() == []
     assert harness.savepoints["/s/one"].list() == ["1-1/head-0-a"]
 
 
@@ -214,7 +220,7 @@ def test_a_write_that_fails_declines_releases_and_leaves_nothing() -> None:
     assert harness.reports.declined == [(1, "checkpoint_async_exception")]
     assert "disk full" in harness.reports[0].cause
     assert [part.released for part in parts] == [1, 1]
-    assert harness.store.list() == []
+    assert harness.files() == []
 
 
 def test_a_storage_that_cannot_even_delete_still_lets_the_subtask_decline() -> None:
@@ -231,7 +237,7 @@ def test_cancelled_before_it_is_written_it_is_neither_written_nor_reported() -> 
     harness.snapshotter.cancel(HEAD, ONE)
     harness.thread.run()
     assert harness.reports == []
-    assert harness.store.list() == []
+    assert harness.files() == []
     assert part.released == 1
 
 
@@ -246,9 +252,9 @@ def test_cancelled_after_it_was_written_it_is_deleted_on_the_snapshot_thread() -
     harness.snapshotter.cancel(HEAD, ONE)
     for item in settled:
         handed_back(item)  # type: ignore[arg-type]
-    assert len(harness.store.list()) == 1  # The loop itself deletes nothing.
+    assert len(harness.files()) == 1  # The loop itself deletes nothing.
     harness.thread.run()
-    assert harness.store.list() == []
+    assert harness.files() == []
     assert harness.reports == []
 
 
@@ -307,7 +313,7 @@ def test_records_that_cannot_be_written_decline_the_checkpoint_at_once() -> None
     harness.thread.run()
     assert harness.reports.acknowledged == []
     assert len(harness.reports) == 1
-    assert harness.store.list() == []
+    assert harness.files() == []
 
 
 def test_a_second_failure_declines_nothing_more() -> None:
@@ -323,12 +329,12 @@ def test_an_open_snapshot_that_is_cancelled_leaves_no_file_and_releases_its_stat
     harness.open(part)
     harness.snapshotter.add(HEAD, ONE, Part("in/up>head.0/0/0"), 10)
     harness.thread.run()
-    assert harness.store.list() != []
+    assert harness.files() != []
     assert part.released == 1  # It is written.
     harness.snapshotter.cancel(HEAD, ONE)
     harness.thread.run()
     assert (harness.reports, part.released) == ([], 1)
-    assert harness.store.list() == []
+    assert harness.files() == []
     harness.snapshotter.complete(HEAD, ONE, SnapshotMetrics())
     assert harness.reports == []
 
@@ -341,4 +347,4 @@ def test_an_open_snapshot_that_fails_is_declined_once() -> None:
         harness.snapshotter.fail(HEAD, ONE, StorageError("too slow"))
     harness.thread.run()
     assert harness.reports.declined == [(1, "checkpoint_async_exception")]
-    assert harness.store.list() == []
+    assert harness.files() == []
