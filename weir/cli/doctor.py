@@ -17,6 +17,7 @@ from weir.tools.doctor import (
     check_ports,
     check_python,
     check_storage,
+    check_user,
 )
 
 ALL_WELL, SOMETHING_WRONG = 0, 1
@@ -36,7 +37,7 @@ def _findings(master: str | None, storage: str | None) -> Iterator[Finding]:
     uri = None if storage is None else absolute(storage)
     local = [check_python(), check_packages()]
     if master != IN_PROCESS:
-        local.append(check_java())
+        local += [check_java(), check_user()]
     local += [check_ports(master), check_clock()]
     yield from local
     if uri is not None:

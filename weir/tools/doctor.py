@@ -1,10 +1,11 @@
-"""The checks of a machine before a job runs on it: Java, Python, packages, ports, storage, clock.
+"""The checks of a machine before a job runs on it: software, user, ports, storage, clock.
 
 Each check is one finding: what was seen, and where it will not do, what to do. Those of a cluster's
 workers are in ``weir.spark.workers_check``.
 """
 
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -102,6 +103,21 @@ def check_java(environment: Mapping[str, str] = os.environ) -> Finding:
         return Finding("Java", f"{path} -version says {ran.stderr.strip()[:200]!r}", advice)
     seen = f"{match[0].split()[1].strip(chr(34))} ({path})"
     return Finding("Java", seen, "" if int(match[1]) >= JAVA_LEAST else advice)
+
+
+def check_user(user_id: int | None = None) -> Finding:
+    """Whether the user of this process has a name: a JVM with Spark does not start without one."""
+    user_id = os.geteuid() if user_id is None else user_id
+    try:
+        name = pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return Finding(
+            "user",
+            f"user id {user_id} has no name, and without one Spark does not start",
+            "give it an entry in /etc/passwd, as an entrypoint of the image may; "
+            "--master in-process needs none",
+        )
+    return Finding("user", f"{name} (user id {user_id})")
 
 
 def check_ports(master: str | None = None) -> Finding:

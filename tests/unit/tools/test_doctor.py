@@ -1,5 +1,6 @@
 """The checks of a machine: each is one line, which says what to do where something is wrong."""
 
+import pwd
 import socket
 import time
 from importlib.metadata import PackageNotFoundError
@@ -16,6 +17,7 @@ from weir.tools.doctor import (
     check_ports,
     check_python,
     check_storage,
+    check_user,
     skew,
 )
 
@@ -35,7 +37,7 @@ def test_a_finding_is_one_line_with_what_to_do() -> None:
 
 
 def test_this_machine_runs_weir() -> None:
-    findings = [check_python(), check_packages(), check_ports(), check_clock()]
+    findings = [check_python(), check_packages(), check_user(), check_ports(), check_clock()]
     assert [str(finding) for finding in findings if not finding.is_ok] == []
 
 
@@ -44,6 +46,15 @@ def test_an_old_python_is_wrong() -> None:
     assert str(finding) == (
         "wrong Python: 3.9.2 (/usr/bin/python3); install Python 3.11 or newer, and Weir into it"
     )
+
+
+def test_a_user_without_a_name_is_wrong() -> None:
+    """As containers have one whose user id is drawn at their start."""
+    nameless = next(n for n in range(54_321, 65_000) if n not in {u.pw_uid for u in pwd.getpwall()})
+    finding = check_user(nameless)
+    assert f"user id {nameless} has no name" in finding.seen
+    assert "/etc/passwd" in finding.advice
+    assert check_user(0) == Finding("user", "root (user id 0)")
 
 
 @pytest.mark.parametrize(
