@@ -207,10 +207,10 @@ class TcpTransport:
         sock.setblocking(False)
         code = sock.connect_ex((to.host, to.port))
         if code in (0, errno.EINPROGRESS):
-            self._open(sock, Role.CONNECTOR, link)
+            self._open(sock, Role.CONNECTOR, link, to)
         else:
             sock.close()
-            self.on_link_ended(link, f"cannot reach {to.host}:{to.port}: {os.strerror(code)}")
+            self.on_link_ended(link, unreachable(to, os.strerror(code)))
 
     def accepted(self, sock: socket.socket) -> None:
         """A peer that is not authenticated yet connected."""
@@ -222,12 +222,18 @@ class TcpTransport:
             )
             sock.close()
             return
-        self._open(sock, Role.ACCEPTOR, None)
+        self._open(sock, Role.ACCEPTOR)
 
-    def _open(self, sock: socket.socket, role: Role, link: "_Link | None") -> None:
+    def _open(
+        self,
+        sock: socket.socket,
+        role: Role,
+        link: "_Link | None" = None,
+        to: Address | None = None,
+    ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opening = _Opening(self, sock, self._security.session(role), link)
+        opening = _Opening(self, sock, self._security.session(role), link, to)
         self._openings.add(opening)
         self._io.add(opening)
         self._await_openings()
@@ -289,7 +295,7 @@ class TcpTransport:
         self._awaits_openings = False
         now = time.monotonic()
         for opening in [o for o in self._openings if o.deadline <= now]:
-            self.on_refused(opening, f"no authentication in {AUTHENTICATION_TIMEOUT_S:.0f} s")
+            self.on_refused(opening, opening.late)
         self._await_openings()
 
     def on_link_ended(self, link: "_Link", cause: str) -> None:
@@ -323,6 +329,11 @@ class TcpTransport:
             self._on_element(frame.channel, element)
 
 
+def unreachable(to: Address, cause: str) -> str:
+    """The cause of a connection that could not be made."""
+    return f"cannot reach {to.host}:{to.port}: {cause}"
+
+
 class _Listener:
     """Accepts connections."""
 
@@ -354,11 +365,13 @@ class _Opening:
         sock: socket.socket,
         session: Session,
         link: "_Link | None",
+        to: Address | None,
     ) -> None:
         self._transport = transport
         self.socket = sock
         self.session = session
         self.link = link  # None: the peer connected, and names itself.
+        self._reaches = to  # The address that has not answered yet.
         self.deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
         self.unsent = session.outgoing()
 
@@ -369,10 +382,19 @@ class _Opening:
     def wants_write(self) -> bool:
         return bool(self.unsent)
 
+    @property
+    def late(self) -> str:
+        """The cause of the end at the deadline."""
+        if self._reaches is None:
+            return f"no authentication in {AUTHENTICATION_TIMEOUT_S:.0f} s"
+        asks = "is a firewall between the machines?"
+        return unreachable(self._reaches, f"no answer in {AUTHENTICATION_TIMEOUT_S:.0f} s; {asks}")
+
     def on_ready(self, *, readable: bool, writable: bool) -> None:
         try:
             if writable and self.unsent:
                 self.unsent = self.unsent[self.socket.send(self.unsent) :]
+                self._reaches = None
             data = self.socket.recv(4096) if readable else None
             if data == b"":
                 self.session.on_end()
@@ -382,7 +404,10 @@ class _Opening:
         except (OSError, ChannelError) as error:
             with suppress(OSError):  # The peer learns why, if it still listens.
                 self.socket.send(self.session.outgoing())
-            self._transport.on_refused(self, str(error))
+            cause = str(error)
+            if self._reaches is not None:
+                cause = unreachable(self._reaches, getattr(error, "strerror", None) or cause)
+            self._transport.on_refused(self, cause)
             return
         if self.session.done:
             # An acceptor's proof is still unsent: the peer gets it unless it is refused.
