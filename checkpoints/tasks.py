@@ -1,13 +1,14 @@
 """Celery tasks. The work is in the services; the next task repeats one that is lost."""
 
 from celery import shared_task
+from celery.exceptions import Ignore
 
 from checkpoints import chain_samples, ticks
 from checkpoints.operations import previews, returns, savepoints, upgrades
 from checkpoints.retention import discards, finalization
 from checkpoints.retention import sweep as retention_sweep
 from controlplane.base import clock
-from controlplane.base.ticks import run_all
+from controlplane.base.ticks import places, run_all
 
 
 @shared_task
@@ -32,12 +33,15 @@ def tick_job(job_id: str, is_repeated: bool = False) -> None:
 @shared_task
 def storage_tick() -> None:
     """Settle checkpoints of lost drivers, answer previews, delete files that are due, clean up."""
-    run_all(
-        finalization.settle_driverless,
-        previews.answer_due,
-        discards.discard_due,
-        retention_sweep.clean_next,
-    )
+    with places.one() as is_free:
+        if not is_free:
+            raise Ignore  # Not noted as a run: `/readyz` names the tick if that goes on.
+        run_all(
+            finalization.settle_driverless,
+            previews.answer_due,
+            discards.discard_due,
+            retention_sweep.clean_next,
+        )
 
 
 @shared_task

@@ -139,6 +139,13 @@ def _watch_beat(**_: Any) -> None:
     watchdog.start(settings.WEIR_STUCK_AFTER_S)
 
 
+@signals.worker_init.connect
+def _share_places(sender: Any, **_: Any) -> None:
+    from controlplane.base import ticks
+
+    ticks.places.share(sender.concurrency)
+
+
 class WatchedLoop(bootsteps.StartStopStep):
     """The part of a worker that tells the watchdog that its event loop runs.
 

@@ -1,8 +1,17 @@
-"""Ticks: their parts, their time, and the last run of each by Redis's own clock, for monitoring."""
+"""Ticks: their parts, their time, and the last run of each by Redis's own clock, for monitoring.
 
+A file system that does not answer holds a process for as long as it likes. Ticks that work on files
+take a *place* each, of which a worker has fewer than processes: the others go on with jobs that are
+not concerned.
+"""
+
+import errno
+import fcntl
 import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import redis
@@ -55,6 +64,43 @@ def run_all(*parts: Callable[[], object]) -> None:
             first = first or error
     if first is not None:
         raise first
+
+
+class Places:
+    """The places for work on files in one worker, shared by the processes that it forks.
+
+    Each is a byte that a process locks, so that a process which is killed leaves it. fcntl(2).
+    """
+
+    def __init__(self) -> None:
+        self.count = 1
+        self._file = os.memfd_create("weir-places")
+
+    def share(self, processes: int) -> None:
+        """Set their number for a worker with so many processes, which it forks later: half."""
+        self.count = max(1, processes // 2)
+
+    @contextmanager
+    def one(self) -> Iterator[bool]:
+        """A place while the block runs; False: all are taken."""
+        place = next(filter(self._takes, range(self.count)), None)
+        try:
+            yield place is not None
+        finally:
+            if place is not None:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, place)
+
+    def _takes(self, place: int) -> bool:
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            return False
+        return True
+
+
+places = Places()  # Made before a worker forks its processes.
 
 
 def note(task: str) -> None:
