@@ -110,6 +110,50 @@ def _call(function: Callable[..., R], args: Any, kwargs: Any) -> R:
         close_old_connections()
 
 
+FILES_WAIT_S = 4.0
+
+
+class FileThreads:
+    """A few threads that read files which may lie on a file server, so that no other thread does.
+
+    A read that hangs holds its thread until the file system answers; a caller waits for
+    ``FILES_WAIT_S`` at most, and before that for a free thread for ``patience_s``.
+    """
+
+    def __init__(self, size: int, name: str, patience_s: float = 0.0) -> None:
+        self._patience_s = patience_s
+        self._free = threading.BoundedSemaphore(size)
+        self._executor = ThreadPoolExecutor(size, thread_name_prefix=name)
+
+    def run(self, function: Callable[[], R], /, *, wait_s: float = FILES_WAIT_S) -> R:
+        """The result of ``function``, called on one of the threads, without a database.
+
+        Raises:
+            TimeoutError: It took too long, or no thread is free.
+        """
+        if not self._free.acquire(timeout=self._patience_s):
+            raise TimeoutError(
+                "Other files are being read, or the storage does not answer. Try again soon."
+            )
+        call = self._executor.submit(self._run, function)
+        try:
+            return call.result(wait_s)
+        except TimeoutError as error:
+            if call.done():
+                raise  # The function's own.
+            raise TimeoutError(f"The storage did not answer within {wait_s:g} s.") from error
+
+    def close(self) -> None:
+        """Wait for the reads under way and end the threads."""
+        self._executor.shutdown(wait=True)
+
+    def _run(self, function: Callable[[], R]) -> R:
+        try:
+            return function()
+        finally:
+            self._free.release()
+
+
 class _Shared:
     """The holder of this process's pools, which are made when first needed."""
 

@@ -1,7 +1,7 @@
 """The page of driver logs: for operators, because a log holds all that the pipeline printed."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 from urllib.parse import urlencode
 
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, JsonResponse
@@ -74,9 +74,9 @@ def logs_data(request: HttpRequest, job_id: str, number: int) -> HttpResponse:
     """
     driver = _driver_or_404(pages.job_or_404(job_id), number)
     wanted = _wanted(request)
+    begin = _offset(request, "from") or 0
     try:
-        with driver_files.open_log(driver) as log:
-            part = log_search.after(log, _offset(request, "from") or 0, wanted)
+        part = _of_log(driver, lambda log: log_search.after(log, begin, wanted))
     except OSError as error:
         return JsonResponse({"detail": _why_not(driver, error)}, status=404)
     newest = Driver.objects.filter(job=driver.job_id).order_by("-number").first()
@@ -102,7 +102,7 @@ def download(request: HttpRequest, job_id: str, number: int) -> FileResponse:
     """The log as it is now; of a huge one, the last ``DOWNLOAD_BYTES_MAX``."""
     driver = _driver_or_404(pages.job_or_404(job_id), number)
     try:
-        file = driver_files.open_log(driver)
+        file = driver_files.log_readers.run(lambda: driver_files.open_log(driver))
     except OSError as error:
         raise Http404(_why_not(driver, error)) from error
     last = LastBytes(file, DOWNLOAD_BYTES_MAX)
@@ -134,15 +134,29 @@ def _driver_or_404(job: Job, number: int) -> Driver:
 
 def _read(request: HttpRequest, driver: Driver, wanted: Wanted) -> tuple[Shown | None, str]:
     """The part of the log that the address selects, or why there is none."""
+    begin, end = _offset(request, "from"), _offset(request, "end")
+
+    def part(log: BinaryIO) -> Shown:
+        if wanted:
+            return log_search.search(log, end, wanted)
+        if begin is not None:
+            return log_search.after(log, begin, wanted)
+        return log_search.before(log, end)
+
     try:
-        with driver_files.open_log(driver) as log:
-            if wanted:
-                return log_search.search(log, _offset(request, "end"), wanted), ""
-            if (begin := _offset(request, "from")) is not None:
-                return log_search.after(log, begin, wanted), ""
-            return log_search.before(log, _offset(request, "end")), ""
+        return _of_log(driver, part), ""
     except OSError as error:
         return None, _why_not(driver, error)
+
+
+def _of_log(driver: Driver, part: Callable[[BinaryIO], Shown]) -> Shown:
+    """A part of the log, read on a thread that may hang with the directory of drivers."""
+
+    def read() -> Shown:
+        with driver_files.open_log(driver) as log:
+            return part(log)
+
+    return driver_files.log_readers.run(read)
 
 
 def _wanted(request: HttpRequest) -> Wanted:

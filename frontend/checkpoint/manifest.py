@@ -1,18 +1,16 @@
 """A checkpoint's manifest, read for its page, with the positions of its sources.
 
-The storage may be slow or unreachable. So a few threads of their own read it, and a request waits
-``WAIT_S`` at most before the page says what is wrong. A read that hangs holds its thread until the
-file system answers; when all threads hang, no new read is begun.
+The storage may be slow or unreachable. So a few threads of their own read it, and a request waits a
+few seconds at most before the page says what is wrong.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint
+from controlplane.base.threads import FILES_WAIT_S, FileThreads
 from frontend.checkpoint.positions import is_begun, position_words, split_words
 from jobs.models import Job
 from weir.errors import StorageError, WeirError
@@ -22,8 +20,6 @@ from weir.storage.manifest import Manifest, Tombstone, load, read_handle
 from weir.storage.store import CheckpointStore, store_for
 from weir.storage.writer import load_items
 
-WAIT_S = 4.0
-READERS = 2  # Threads.
 MANIFEST_BYTES_MAX = 64 << 20  # 9,000 subtasks with 5 kB of inline state each.
 POSITION_BYTES_MAX = 16 << 20  # Of all sources together.
 SPLITS_SHOWN = 50  # Of one source.
@@ -76,41 +72,19 @@ class Stored:
     sources: tuple[SourcePositions, ...]
 
 
-class _Readers:
-    """A few threads without a queue: a request that finds all of them busy is refused."""
-
-    def __init__(self, count: int) -> None:
-        self._free = threading.BoundedSemaphore(count)
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="manifest")
-
-    def submit(self, job: Job, checkpoint: Checkpoint) -> "Future[Stored]":
-        if not self._free.acquire(blocking=False):
-            raise NotReadable(
-                "Other manifests are being read, or the storage does not answer. Try again soon."
-            )
-        return self._threads.submit(self._run, job, checkpoint)
-
-    def _run(self, job: Job, checkpoint: Checkpoint) -> Stored:
-        try:
-            return _read(job, checkpoint)
-        finally:
-            self._free.release()
+_readers = FileThreads(2, "manifest")
 
 
-_readers = _Readers(READERS)
-
-
-def read(job: Job, checkpoint: Checkpoint, *, wait_s: float = WAIT_S) -> Stored:
+def read(job: Job, checkpoint: Checkpoint, *, wait_s: float = FILES_WAIT_S) -> Stored:
     """The contents of a completed checkpoint's manifest.
 
     Raises:
         NotReadable: It is missing, damaged, too large, or the storage did not answer in time.
     """
-    future = _readers.submit(job, checkpoint)
     try:
-        return future.result(wait_s)
+        return _readers.run(lambda: _read(job, checkpoint), wait_s=wait_s)
     except TimeoutError as error:
-        raise NotReadable(f"The storage did not answer within {wait_s:g} s.") from error
+        raise NotReadable(str(error)) from error
     except (WeirError, OSError) as error:
         raise NotReadable(f"The manifest cannot be read: {error}") from error
 

@@ -20,6 +20,7 @@ from controlplane.accounts.models import Role
 from controlplane.accounts.permissions import account
 from controlplane.base.errors import NotFound, existing
 from controlplane.base.rest.views import OneView
+from controlplane.base.threads import Unavailable
 from jobs import chain_series, services
 from jobs.api import filters, requests
 from jobs.api import serializers as shapes
@@ -343,9 +344,13 @@ class DriverLogView(OfJob, OneView):
         )
         limit = given["limit"]
         try:
-            part = driver_files.read(driver, given.get("offset"), limit)
+            part = driver_files.log_readers.run(
+                lambda: driver_files.read(driver, given.get("offset"), limit)
+            )
         except UntrustedFileError as error:
             raise NotFound(f"The log of driver {number} is not read: {error.problem}.") from error
+        except TimeoutError as error:
+            raise Unavailable(f"The log of driver {number} is not read: {error}") from error
         except OSError as error:
             on = f"; its launcher ran on {driver.launched_by}" if driver.launched_by else ""
             raise NotFound(f"Driver {number} has no log on this machine{on}.") from error

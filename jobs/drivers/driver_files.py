@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 
 from django.conf import settings
 
+from controlplane.base.threads import FileThreads
 from jobs import hooks, uploads
 from jobs.drivers import user_processes
 from jobs.drivers.driver_account import (
@@ -186,6 +187,10 @@ def open_log(driver: Driver) -> BinaryIO:
         OSError: There is no log on this machine.
     """
     return untrusted_files.open_regular(log_path(driver), below=root())
+
+
+# For the web process, whose other threads may not hang.
+log_readers = FileThreads(4, "log", patience_s=1.0)
 
 
 def tail(driver: Driver, length: int = TAIL_BYTES_MAX) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint
+from controlplane.base.threads import FileThreads
 from frontend.checkpoint import manifest as storage
 from frontend.checkpoint.positions import position_words, split_words
 from jobs.models import Job
@@ -178,11 +179,11 @@ def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         assert answers.wait(20)
         raise OSError("it was away")
 
-    monkeypatch.setattr(storage, "_readers", storage._Readers(2))
+    monkeypatch.setattr(storage, "_readers", FileThreads(2, "hung"))
     monkeypatch.setattr(storage, "_read", hang)
     yield answers
     answers.set()
-    storage._readers._threads.shutdown(wait=True)
+    storage._readers.close()
 
 
 def test_a_storage_that_hangs_holds_no_request_for_long(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from html import unescape
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import Role
+from controlplane.base.threads import FileThreads
 from frontend.about import log_search
 from frontend.about.log_tail import PART_BYTES
 from jobs.drivers import driver_files
@@ -44,6 +46,30 @@ def lines(page: str) -> list[str]:
         r'<(?:p class="line|span class="text)[^>]*>(.*?)</(?:p|span)>', page, re.DOTALL
     )
     return [line for line in shown if line]
+
+
+def test_a_directory_that_hangs_holds_no_request_for_long(
+    operator: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where launcher and server share it on a file server that is away."""
+    answers = threading.Event()
+    readers = FileThreads(2, "hung", patience_s=0.0)
+    run = readers.run
+    monkeypatch.setattr(readers, "run", lambda function: run(function, wait_s=0.01))
+    monkeypatch.setattr(driver_files, "log_readers", readers)
+    monkeypatch.setattr(driver_files, "open_log", lambda driver: answers.wait(20))
+    page, api = f"/jobs/{job.pk}/logs/", f"/api/v1/jobs/{job.pk}/drivers/2/log"
+    try:
+        for _ in range(2):  # Then its threads are held, and nothing else is.
+            assert "did not answer in time" in operator.get(page).content.decode()
+        assert operator.get(f"{page}2/data").status_code == 404
+        assert operator.get(f"{page}2/download").status_code == 404
+        refused = operator.get(api)
+        assert refused.status_code == 503
+        assert "the storage does not answer. Try again soon" in refused.json()["detail"]
+    finally:
+        answers.set()
+        readers.close()
 
 
 def test_only_operators_and_admins_read_logs(client: Client, viewer: Client, job: Job) -> None:
