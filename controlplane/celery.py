@@ -141,7 +141,7 @@ def _watch_beat(**_: Any) -> None:
 
 @signals.worker_init.connect
 def _share_places(sender: Any, **_: Any) -> None:
-    from controlplane.base import ticks
+    from controlplane.base import ticks  # Needs the settings, as below.
 
     ticks.places.share(sender.concurrency)
 
