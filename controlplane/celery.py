@@ -143,7 +143,8 @@ def _watch_beat(**_: Any) -> None:
 def _share_places(sender: Any, **_: Any) -> None:
     from controlplane.base import ticks  # Needs the settings, as below.
 
-    ticks.places.share(sender.concurrency)
+    if isinstance(sender.concurrency, int):  # `auto` is resolved later: it has one place.
+        ticks.places.share(sender.concurrency)
 
 
 class WatchedLoop(bootsteps.StartStopStep):

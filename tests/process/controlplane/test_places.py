@@ -86,12 +86,14 @@ def test_a_storage_tick_without_a_place_does_nothing_and_is_no_run(
 class Worker:
     """A Celery worker as its signals show it."""
 
-    concurrency = 8
+    def __init__(self, concurrency: int | str) -> None:
+        self.concurrency = concurrency
 
 
 def test_a_worker_shares_places_among_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     places = Places()
     monkeypatch.setattr(ticks, "places", places)
     assert app is not None  # Its module receives the signal.
-    worker_init.send(sender=Worker())
-    assert places.count == 4
+    for concurrency, count in (("auto", 1), (8, 4)):
+        worker_init.send(sender=Worker(concurrency))
+        assert places.count == count
