@@ -738,6 +738,16 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_planted(
+        "tests/process/controlplane/test_places.py",
+        "controlplane/base/ticks.py",
+        ("self.count = max(1, processes // 2)", "self.count = max(1, processes)"),
+    ),
+    *_planted(
+        "tests/database/frontend/test_checkpoint_storage.py tests/database/frontend/test_logs.py",
+        "controlplane/base/threads.py",
+        ("if not self._free.acquire(timeout=self._patience_s):", "if False:"),
+    ),
+    *_planted(
         "tests/unit/controlplane tests/database/api/test_problems.py tests/process/controlplane",
         "controlplane/base/limits/addresses.py",
         ("return parsed is not None and any(", "return parsed is not None or any("),
