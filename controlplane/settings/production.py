@@ -1,5 +1,7 @@
 """Production settings: nothing starts with a missing setting, or with a default as secret."""
 
+from urllib.parse import urlsplit
+
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.base import env
@@ -22,6 +24,11 @@ if not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS:
     raise ImproperlyConfigured(
         "ALLOWED_HOSTS is empty or has *; name the hosts by which people and drivers reach the web "
         "service, separated by commas"
+    )
+if urlsplit(WEIR_URL).path:
+    raise ImproperlyConfigured(
+        f"WEIR_URL={WEIR_URL} has a path, and pages are served at the root of a host alone; give "
+        "the web service a host name of its own"
     )
 CSRF_TRUSTED_ORIGINS = [WEIR_URL, *env.words("CSRF_TRUSTED_ORIGINS")]
 

@@ -61,6 +61,7 @@ def test_production_starts_with_everything_given() -> None:
         ({"ALLOWED_HOSTS": None}, "ALLOWED_HOSTS is empty or has"),
         ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS is empty or has"),
         ({"WEIR_URL": "http://weir.example"}, "is not https"),
+        ({"WEIR_URL": "https://ops.example/weir"}, "has a path, and pages are served at the root"),
     ],
 )
 def test_production_refuses_what_is_missing_or_a_default(
