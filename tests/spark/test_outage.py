@@ -14,7 +14,7 @@ import pytest
 from pyspark.find_spark_home import _find_spark_home
 
 from tests.spark.harness import SESSION, count, rows_of, wait_until_gone, wrong_numbers
-from tests.spark.test_driver import EXACT, Place, driver
+from tests.spark.test_driver import EXACT, Driver, Place, driver
 from tests.waiting import wait_until
 
 N = 20_000
@@ -72,6 +72,16 @@ class Cluster:
         return told[1] if told else ""
 
 
+def ends_exactly(job: Driver, place: Place) -> None:
+    """The job hurries to its end, and its output holds each record once, in order."""
+    (place.root / "hurry").touch()
+    assert job.end() == 0, (place.root / "driver.log").read_text()[-4_000:]
+    wait_until_gone(job.left)
+    rows = rows_of(place.output)
+    assert count(rows, N) == EXACT
+    assert not wrong_numbers(rows)
+
+
 def test_a_job_waits_for_a_machine_that_is_away_longer_than_its_slots_have_time(
     session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,9 +106,4 @@ def test_a_job_waits_for_a_machine_that_is_away_longer_than_its_slots_have_time(
             assert "There were enough before" in failed()[1]
             with cluster.machine("second", master):
                 wait_until(lambda: job.told_of("Recovered"), "the job has come back")
-                (tmp_path / "hurry").touch()
-                assert job.end() == 0, (tmp_path / "driver.log").read_text()[-4_000:]
-                wait_until_gone(job.left)
-    rows = rows_of(place.output)
-    assert count(rows, N) == EXACT
-    assert not wrong_numbers(rows)
+                ends_exactly(job, place)

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.harness import SESSION, count, rows_of, wait_until_gone, wrong_numbers
-from tests.spark.test_driver import EXACT, Place, driver
-from tests.spark.test_outage import Cluster
+from tests.spark.harness import SESSION
+from tests.spark.test_driver import Place, driver
+from tests.spark.test_outage import RATE, Cluster, N, ends_exactly
 from tests.waiting import wait_until
 
-N = 20_000
-RATE = 200.0
 PIPELINE = """
 from pathlib import Path
 from tests.spark.pipeline import build
@@ -84,9 +82,4 @@ def test_no_checkpoint_completes_of_files_that_lie_in_another_directory_than_its
             assert not job.told_of("Recovered")
             mounted.symlink_to(place.checkpoints)
             wait_until(lambda: job.told_of("Recovered"), "the job goes on")
-            (tmp_path / "hurry").touch()
-            assert job.end() == 0, (tmp_path / "driver.log").read_text()[-4_000:]
-            wait_until_gone(job.left)
-    rows = rows_of(place.output)
-    assert count(rows, N) == EXACT
-    assert not wrong_numbers(rows)
+            ends_exactly(job, place)

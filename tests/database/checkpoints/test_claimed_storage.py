@@ -19,7 +19,8 @@ from controlplane.base import clock
 from jobs.models import Job, Operation
 from tests import builders as protocol
 from tests.database.checkpoints.line import Line
-from tests.database.checkpoints.storage import files, manifest, put_state
+from tests.database.checkpoints.storage import files, manifest
+from tests.database.checkpoints.test_discards import completed
 from tests.database.jobs import builders as jobs
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.lifecycle import JobStatus
@@ -39,14 +40,6 @@ def unmounted(storage: Path) -> Iterator[None]:
     assert list(storage.iterdir()) == []
     storage.rmdir()
     aside.rename(storage)
-
-
-def completed(line: Line, *numbers: int) -> None:
-    """Checkpoints that completed, with a file each."""
-    for number in numbers:
-        put_state(line.job, number)
-        line.post(CheckpointRequested(f"r{number}"))
-        line.complete(number)
 
 
 def let_due(line: Line, number: int) -> None:
