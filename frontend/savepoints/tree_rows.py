@@ -344,7 +344,9 @@ def _point(row: Row, known: _Known, drawn: _Drawn) -> Item:
 def _facts(checkpoint: Checkpoint | None, *, is_kept: bool) -> str:
     if checkpoint is None:
         return ""
-    return size(checkpoint.state_bytes) if is_kept else "files deleted"
+    if is_kept:
+        return size(checkpoint.state_bytes)
+    return "no longer kept" if checkpoint.discarded_at is None else "files deleted"
 
 
 def _links(job: Job, which: int, savepoint: Savepoint | None) -> list[tuple[str, str]]:

@@ -334,6 +334,18 @@ def test_only_what_is_kept_can_be_gone_back_to(job: Job) -> None:
     assert ("Roll back here", f"/jobs/{job.pk}/rollback?checkpoint=20") in links["Checkpoint 20"]
 
 
+def test_files_are_said_to_be_deleted_once_they_are(job: Job) -> None:
+    eventful(job)
+
+    def said() -> str:
+        return next(item.more for item in tree(job).items if item.text == "Checkpoint 60")
+
+    Checkpoint.objects.update(discarded_at=None)
+    assert said() == "no longer kept"
+    Checkpoint.objects.update(discarded_at=clock.now())
+    assert said() == "files deleted"
+
+
 def test_before_the_first_attempt_there_is_no_tree(viewer: Client) -> None:
     assert tree_rows.build_tree(factories.job("new")) is None
 
