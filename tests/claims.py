@@ -10,6 +10,6 @@ def claim(store: CheckpointStore, job: JobId, attempt: AttemptNumber) -> None:
     store.create_if_absent(JobLayout(job).attempt(attempt), b"")
 
 
-def unclaimed(store: CheckpointStore) -> list[str]:
-    """All files but the claims."""
-    return [path for path in store.list() if "/attempts/" not in path]
+def unclaimed(store: CheckpointStore, directory: str = "") -> list[str]:
+    """All files below a directory but the claims."""
+    return [path for path in store.list(directory) if "/attempts/" not in path]

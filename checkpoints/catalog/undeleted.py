@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from django.db.models import Count, JSONField, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, JSONField, Max, OuterRef, QuerySet, Subquery
 from django.db.models.functions import JSONObject
 
 from checkpoints.models import Checkpoint
@@ -10,8 +10,6 @@ from checkpoints.models import Checkpoint
 # The fourth begins a quarter of a minute after the first: a storage that was away for a moment is
 # no news.
 TRIES_MIN = 4
-
-_UNDELETED = Q(discard_due_at__isnull=False, discard_tries__gte=TRIES_MIN)
 
 
 class Undeleted(TypedDict):
@@ -23,7 +21,8 @@ class Undeleted(TypedDict):
 
 def undeleted() -> QuerySet[Checkpoint]:
     """All such checkpoints."""
-    return Checkpoint.objects.filter(_UNDELETED).order_by()
+    due = Checkpoint.objects.filter(discard_due_at__isnull=False)
+    return due.filter(discard_tries__gte=TRIES_MIN).order_by()
 
 
 def undeleted_of_job() -> Subquery:

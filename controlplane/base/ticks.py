@@ -5,7 +5,6 @@ take a *place* each, of which a worker has fewer than processes: the others go o
 not concerned.
 """
 
-import errno
 import fcntl
 import logging
 import os
@@ -93,9 +92,7 @@ class Places:
     def _takes(self, place: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise
+        except (BlockingIOError, PermissionError):  # A taken lock is either, by POSIX.
             return False
         return True
 

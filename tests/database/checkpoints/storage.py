@@ -64,7 +64,6 @@ def shared_name(number: int) -> str:
 
 def files(job: Job) -> list[str]:
     """The files of checkpoints in the job's directory, by path within it."""
-    layout = locations.layout_of(job)
-    paths = locations.store_of(job).list(layout.directory)
-    own = (path for path in paths if not path.startswith(f"{layout.attempts}/"))
-    return [path.removeprefix(f"{layout.directory}/") for path in own]
+    directory = locations.layout_of(job).directory
+    paths = claims.unclaimed(locations.store_of(job), directory)
+    return [path.removeprefix(f"{directory}/") for path in paths]
