@@ -1,5 +1,6 @@
 """Tests on a PostgreSQL database."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from django.template.base import Template
 
 from checkpoints.conditions import judge
 from checkpoints.retention import discards
-from controlplane.base import clock
+from controlplane.base import clock, server_losses
 from jobs import due_jobs, set_aside
 from jobs.drivers import driver_watch
 
@@ -32,6 +33,13 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "LATE_TICK_MS", 30_000.0)
     monkeypatch.setattr(due_jobs, "AWAY_MS", 30_000)
     monkeypatch.setattr(driver_watch, "STOP_GRACE_MS", 30_000)
+
+
+@pytest.fixture(autouse=True)
+def database_losses() -> Iterator[None]:
+    """Losses that a test notes are forgotten after it: others judge silence by them."""
+    yield
+    server_losses.forget()
 
 
 @pytest.fixture

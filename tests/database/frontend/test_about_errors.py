@@ -1,6 +1,5 @@
 """Login and error pages: what happened, and what to do."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from frontend.overview import listing
 from tests import factories
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def database_losses() -> Iterator[None]:
-    """Losses that a test notes are forgotten after it: others judge silence by them."""
-    yield
-    server_losses.forget()
 
 
 SCRIPT = "<script>alert(1)</script>"
@@ -70,7 +62,7 @@ def test_nothing_at_an_address_is_said_to_everybody(client: Client, viewer: Clie
 
 
 def test_without_the_database_a_page_names_it_and_waits_for_it(
-    viewer: Client, monkeypatch: pytest.MonkeyPatch, database_losses: None
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     viewer.raise_request_exception = False
 
