@@ -32,8 +32,10 @@ import selectors
 import socket
 import threading
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -210,8 +212,8 @@ class IoThread:
         self._due.append(time.monotonic() + interval_s)
 
     def after(self, delay_s: float, function: Callable[[], None]) -> None:
-        """Call a function once, after a delay."""
-        self._later.append((time.monotonic() + delay_s, function))
+        """Call a function once, after a delay; those that are due together in the order of time."""
+        insort(self._later, (time.monotonic() + delay_s, function), key=itemgetter(0))
 
     def add(self, endpoint: Endpoint) -> None:
         """Watch an endpoint."""
@@ -282,13 +284,9 @@ class IoThread:
             if self._due[index] <= now:
                 self._due[index] = now + interval_s
                 function()
-        if self._later:
-            later, self._later = self._later, []
-            for at, function in later:
-                if at <= now:
-                    function()
-                else:
-                    self._later.append((at, function))
+        while self._later and self._later[0][0] <= now:
+            _, function = self._later.pop(0)
+            function()
 
     def _run_calls(self) -> None:
         while self._calls:
@@ -303,7 +301,7 @@ class IoThread:
             or (timeout_s is not None and self._loop_has_work())
         ):
             return 0.0
-        due = [*self._due, *(at for at, _ in self._later)]
+        due = [*self._due, *(at for at, _ in self._later[:1])]
         if not due:
             return timeout_s
         due_s = max(0.0, min(due) - time.monotonic())

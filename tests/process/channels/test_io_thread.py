@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -229,17 +230,25 @@ def test_periodic_functions_run_on_whoever_serves(loop: Loop) -> None:
     wait_until(lambda: ran.count("loop-test") >= before + 3, "the loop runs it again")
 
 
-def test_a_function_is_called_once_after_its_delay(loop: Loop) -> None:
-    """However long the loop would sleep, and in the order of the delays."""
+@pytest.mark.parametrize("late_s", [0.0, 0.2])
+def test_a_function_is_called_once_after_its_delay(
+    loop: Loop, late_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the loop would sleep, and in the order of the delays, also of those that are
+    due together.
+    """
     ran: list[tuple[int, float]] = []
     began = time.monotonic()
 
     def hand_over() -> None:
-        for number in (3, 1, 2):
-            loop.io.after(
-                number / 20,
-                lambda number=number: ran.append((number, time.monotonic())),  # type: ignore[misc]
-            )
+        with monkeypatch.context() as patch:
+            patch.setattr(io_thread, "time", SimpleNamespace(monotonic=lambda: began))
+            for number in (3, 1, 2):
+                loop.io.after(
+                    number / 20,
+                    lambda number=number: ran.append((number, time.monotonic())),  # type: ignore[misc]
+                )
+        time.sleep(late_s)
 
     asleep(loop)
     loop.io.call(hand_over)
