@@ -199,6 +199,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if c > checkpoint_id}", "if c != checkpoint_id}"),
     ),
     *_planted(
+        "tests/unit/worker/test_worker.py",
+        "weir/worker/assembly.py",
+        (
+            "            check_output_claimed(node.files, deploy.job_id, deploy.attempt)",
+            "            pass",
+        ),
+    ),
+    *_planted(
         "tests/process/worker/test_process.py",
         "weir/worker/process.py",
         ("self._clock.at_least(element.triggered_at_ms)", "pass"),
@@ -428,6 +436,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "weir/jobmaster/restorer.py",
         ("known=completed or self.progress.checkpoint", "known=self.progress.checkpoint"),
         ("known=completed or self.progress.checkpoint", "known=completed or 0"),
+        ("            claimed.append(directory)", "            pass"),
     ),
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",
@@ -516,6 +525,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "weir/output/needs.py",
         ("not self.may_run and manifest.kind not in SAVEPOINT_KINDS", "not self.may_run"),
         ("return attempt > self.newest or (", "return ("),
+    ),
+    *_planted(
+        "tests/unit/output",
+        "weir/output/output_claims.py",
+        (
+            "if name.isdecimal() and int(name) <= up_to:",
+            "if name.isdecimal() and int(name) != up_to + 1:",
+        ),
     ),
     *_planted(
         "tests/database/checkpoints/test_discards.py tests/database/checkpoints/test_savepoints.py",

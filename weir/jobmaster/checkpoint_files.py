@@ -24,6 +24,7 @@ from weir.jobmaster.counted_io import CountedIo
 from weir.jobmaster.fence import Act, Fence
 from weir.jobmaster.restore_choice import Claim
 from weir.output.needs import plan
+from weir.output.output_claims import release_output
 from weir.output.sweeping import carry_out, look
 from weir.protocol.pending import CompletedCheckpoint
 from weir.storage.catalog import OpenStore
@@ -83,6 +84,15 @@ class CheckpointFiles:
 
         attempt = b"%d" % self._fence.attempt
         self._io.run(lambda: self._store.put(self._layout.finished, attempt), done)
+
+    def release_output(self, attempt: AttemptNumber) -> None:
+        """Delete the claims of the job's output: of this attempt, and of earlier ones."""
+
+        def done(outcome: Exception | None) -> None:
+            if isinstance(outcome, Exception):
+                self._note(f"the claims in the job's output stay: {outcome}")
+
+        self._io.run(lambda: release_output(self._output, self._job_id, attempt), done)
 
     def record_over(self, attempt: AttemptNumber) -> None:
         """Record that no part of the job runs any more, until a driver runs it again."""

@@ -216,6 +216,8 @@ class CheckpointRunner:
             may_run = status is not JobStatus.FINISHED
             self.after_pending_manifest(lambda: self._sweep(may_run=may_run))
 
+        if not self._fence.is_fenced_off:
+            self._files.release_output(self._fence.attempt)
         if status is JobStatus.FINISHED and not self._fence.is_fenced_off:
             # Before its checkpoints are deleted: a driver that finds none would start from the
             # beginning.

@@ -60,6 +60,7 @@ class JobDescription:
             rewinds_output=choice.rewinds_output,
             adopts=choice.adopts,
             completes_stop=choice.completes_stop,
+            claimed_output=choice.claimed_output,
             sent_at_ms=now_ms,
             secrets=self.secrets,
         )

@@ -81,6 +81,7 @@ class RestoreChoice:
     completes_stop: bool = False  # The attempt only commits it, and finishes.
     is_shown: bool = False  # The job ended with it: its waiting rows reached the driver.
     claim: Claim | None = None
+    claimed_output: tuple[str, ...] = ()  # Directories of sinks that hold the attempt's claim.
 
     @property
     def checkpoint_id(self) -> CheckpointId | None:

@@ -5,12 +5,13 @@ at once more after that, and the fence last: a driver that has claimed the job s
 the base, or is seen here, before the sinks move files that its checkpoint counts on.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weir.ids import AttemptNumber, CheckpointId
 from weir.jobmaster.fence import Act, Fence
 from weir.jobmaster.job_description import JobDescription
 from weir.jobmaster.restore_choice import RestoreChoice, begin_from, check_kept, choose_restore
+from weir.output.output_claims import claim_output
 from weir.output.sink_directories import note_directories
 from weir.protocol.messages import CheckpointsRestored
 from weir.storage.catalog import OpenStore, RestoreRequest
@@ -73,7 +74,25 @@ class Restorer:
         if request is not None:
             check_kept(store, request, choice, open_store)
         self.fence.check(Act.RESTORE)
-        return choice, stored
+        return _with_claimed_output(choice, job, attempt), stored
+
+
+def _with_claimed_output(
+    choice: RestoreChoice, job: JobDescription, attempt: AttemptNumber
+) -> RestoreChoice:
+    """The choice once the attempt is claimed in the directories of its sinks, where it can be."""
+    claimed, notes = [], []
+    for directory in sorted(_sink_directories(job)):
+        try:
+            claim_output(directory, job.job_id, attempt)
+        except OSError as error:
+            notes.append(
+                f"nothing checks that all machines have the same directory {directory}, since the "
+                f"driver cannot create a file there: {error}"
+            )
+        else:
+            claimed.append(directory)
+    return replace(choice, claimed_output=tuple(claimed), notes=(*choice.notes, *notes))
 
 
 def _sink_directories(job: JobDescription) -> set[str]:

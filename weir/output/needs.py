@@ -18,6 +18,7 @@ driver at its start and end, and ``weir clean``. It is a function of names and m
     <sink>/_pending/<job>/<a>/part-…  a checkpoint on whose line a wrote it: restored, it commits
     <sink>/_withdrawn/<job>/<a>/…       the file or puts it back; and the line that the job is on
     <sink>/_pending/<job>/<a>/…       attempt a, for as long as it may run: it has seen no barrier
+    <sink>/_claims/<job>/<a>          attempt a, for as long as it may run
 
 So no file of another job, of a newer attempt, of a savepoint under way, or of an abandoned branch
 goes: another job's files are not looked at; the newest attempt may run, unless it is known to be
@@ -41,7 +42,7 @@ from typing import TypeAlias
 
 from weir.errors import WeirError
 from weir.ids import AttemptNumber, CheckpointId, JobId
-from weir.output.output_files import CommittedName
+from weir.output.output_files import CLAIMS, CommittedName
 from weir.protocol.lineage import ANY_ATTEMPT, NO_END, AttemptBase, Lineage, lineage_of
 from weir.protocol.pending import SAVEPOINT_KINDS
 from weir.storage.layout import SAVEPOINT_MANIFEST, writer_of_shared
@@ -359,6 +360,8 @@ def _need_in_savepoint(known: Known, location: str, path: str) -> Need | None:
 def _need_of_output(known: Known, file: OutputFile) -> Need | None:
     if file.attempt != ANY_ATTEMPT and known.runs(file.attempt):
         return Need(Reason.ATTEMPT, file.attempt)
+    if file.path.startswith(f"{CLAIMS}/"):
+        return None
     base_name = file.path.rpartition("/")[2]
     name = CommittedName.parse(base_name)
     if name is None or name.checkpoint_id == 0:

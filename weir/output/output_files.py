@@ -6,6 +6,7 @@
     <path>/part-….<attempt>.<mark><suffix>                             the same, of a text file
     <path>/_pending/<job>/<attempt>/…                                  not committed (yet)
     <path>/_withdrawn/<job>/<attempt>/part-…                           taken back, or never shown
+    <path>/_claims/<job>/<attempt>                                     by which machines see it
 
 ``<checkpoint>`` is the one whose barrier closed the file; ``<attempt>`` the one that wrote it, 0 if
 unknown. Operator and job are percent-encoded. A text file has no footer that could name its job, so
@@ -34,6 +35,7 @@ from weir.storage.store import CheckpointStore, PathNotFoundError
 
 PENDING = "_pending"
 WITHDRAWN = "_withdrawn"
+CLAIMS = "_claims"
 _COMMITTED = re.compile(
     r"part-(?P<operator>.+)-(?P<subtask>\d+)-(?P<checkpoint>\d+)-(?P<counter>\d+)"
     r"(\.parquet|\.(?P<attempt>\d+)\.(?P<mark>[0-9a-f]{12})(?P<suffix>(\.\w+)*))"
@@ -114,6 +116,11 @@ def withdrawn_directory(root: Path, job_id: JobId) -> Path:
 def pending_directory(root: Path, job_id: JobId) -> Path:
     """The directory of a job's uncommitted output; it has one per attempt that wrote files."""
     return root / PENDING / quote(job_id, safe="")
+
+
+def claims_directory(root: Path, job_id: JobId) -> Path:
+    """The directory of a job's claims, a file per attempt (``weir.output.output_claims``)."""
+    return root / CLAIMS / quote(job_id, safe="")
 
 
 def withdrawn_files(root: Path, job_id: JobId) -> Iterator[WithdrawnFile]:

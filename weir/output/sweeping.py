@@ -23,7 +23,7 @@ from weir.output.needs import (
     StoredFile,
     checkpoint_of,
 )
-from weir.output.output_files import PENDING, WITHDRAWN, remove_empty
+from weir.output.output_files import CLAIMS, PENDING, WITHDRAWN, claims_directory, remove_empty
 from weir.output.sink_directories import noted_directories
 from weir.protocol.lineage import AttemptBase
 from weir.storage.attempt_bases import bases_of
@@ -161,7 +161,8 @@ def _delete_output(file: OutputFile) -> None:
     root = Path(file.directory)
     path = root / file.path
     untrusted_files.delete(path, below=root)
-    remove_empty(*path.parents[:3])  # Of the attempt, of the job, and ``_pending`` itself.
+    inside = path.relative_to(root).parents[:-1]  # The attempt's, the job's, and ``_pending``.
+    remove_empty(*(root / parent for parent in inside))
 
 
 def _bases(store: CheckpointStore, job_id: JobId) -> dict[AttemptNumber, AttemptBase] | None:
@@ -197,6 +198,10 @@ def _output_files(root: str, job_id: JobId) -> Iterator[OutputFile]:
             for name in _names(Path(root, kind, job, attempt)):
                 path = f"{kind}/{job}/{attempt}/{name}"
                 yield OutputFile(root, path, AttemptNumber(int(attempt)), kind == WITHDRAWN)
+    for attempt in _names(claims_directory(Path(root), job_id)):
+        if attempt.isdecimal():
+            path = f"{CLAIMS}/{job}/{attempt}"
+            yield OutputFile(root, path, AttemptNumber(int(attempt)), is_withdrawn=False)
 
 
 def _names(directory: Path) -> list[str]:

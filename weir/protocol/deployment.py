@@ -231,6 +231,8 @@ class Deploy:
     adopts: JobId | None = None
     # The restored savepoint was taken to stop the job, which is to end: commit and finish.
     completes_stop: bool = False
+    # The directories of sinks in which the driver claimed the attempt: every machine has to see it.
+    claimed_output: tuple[str, ...] = ()
     # The driver's clock, which the worker process uses from then on. None: its own clock.
     sent_at_ms: int | None = None
     secrets: Secrets = field(default=(), repr=False)  # Held in memory only.

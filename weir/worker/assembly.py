@@ -18,6 +18,7 @@ from weir.graph.physical import Chain, ExecutionGraph
 from weir.ids import CheckpointId, OperatorId, StateHandle, SubtaskId
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.input_position import InputPosition
+from weir.output.output_claims import check_output_claimed
 from weir.protocol.deployment import Delivered, Deploy, OperatorRestore
 from weir.protocol.elements import Records
 from weir.protocol.unaligned import make_handler
@@ -63,7 +64,7 @@ def build_subtasks(
 
     Raises:
         CorruptStateError: A state file is damaged.
-        StorageError: This machine does not see the job's storage.
+        StorageError: This machine does not see the job's storage, or its output.
         WeirError: An operator cannot be opened with its settings and state.
     """
     store, restored = open_store(deploy.storage), open_store(deploy.restored_storage)
@@ -187,6 +188,8 @@ def _build(
             adopts=deploy.adopts,
             allows_pickles=config.allow_pickled_state,
         )
+        if node.files is not None and node.files in deploy.claimed_output:
+            check_output_claimed(node.files, deploy.job_id, deploy.attempt)
         operators[uid].open(context)
         chained.append(ChainedOperator(subtask, operators[uid], state))
     assert head_output is not None

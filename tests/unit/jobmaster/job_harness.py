@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tests.builders import edge, graph, node
 from tests.unit.operators.operator_harness import ManualClock
 from weir.config import CheckpointConfig, JobConfig, RestartConfig, RestartStrategyKind
-from weir.graph.logical import Partitioning
+from weir.graph.logical import JobGraph, Partitioning
 from weir.graph.physical import ExecutionGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle, SubtaskId
 from weir.jobmaster.coordination import LocalCoordination
@@ -177,6 +177,7 @@ class JobHarness:
         checkpoints: dict[str, Any] | None = None,
         control: ControlPlane | None = None,
         progress: JobProgress = NO_PROGRESS,
+        job: JobGraph = GRAPH,
         **config: Any,
     ) -> None:
         self.store = store or MemoryStore()
@@ -186,7 +187,7 @@ class JobHarness:
         self.delivered: list[tuple[str, bytes]] = []
         settings = {"interval_ms": 1_000, **(checkpoints or {})}
         self.master = JobMaster(
-            GRAPH,
+            job,
             JobConfig(parallelism=2, checkpoints=CheckpointConfig(**settings), **config),
             JOB,
             program=b"program",

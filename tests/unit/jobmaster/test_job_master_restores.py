@@ -1,5 +1,6 @@
 """The checkpoints of a job, and those that the job master restores."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.builders import subtask
 from tests.unit.jobmaster.job_harness import (
+    GRAPH,
     JOB,
     LAYOUT,
     NO_RESTART,
@@ -18,6 +20,7 @@ from tests.unit.jobmaster.job_harness import (
 )
 from weir.config import RestartConfig, Retention
 from weir.errors import StorageError
+from weir.graph.logical import JobGraph
 from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.jobmaster.restorer import JobProgress
 from weir.protocol.events import AttemptStarted, CaughtUp, JobChanged, Recovered
@@ -94,6 +97,39 @@ def test_no_checkpoint_completes_in_another_directory_than_the_jobs() -> None:
     job.restarted(2_000)
     assert job.deploys[-1].restored_checkpoint == 1
     assert job.checkpointed() == 3
+
+
+def writing_to(output: Path) -> JobGraph:
+    """The harness's job, whose sink commits files."""
+    source, sink = GRAPH.operators
+    return replace(GRAPH, operators=(source, replace(sink, files=str(output))))
+
+
+def test_each_attempt_is_claimed_in_the_output_before_it_is_deployed(tmp_path: Path) -> None:
+    output, claims = tmp_path / "out", tmp_path / "out" / "_claims" / JOB
+    job = JobHarness(job=writing_to(output)).deployed()
+    assert {deploy.claimed_output for deploy in job.deploys} == {(str(output),)}
+    assert [path.name for path in claims.iterdir()] == ["1"]
+    job.subtasks(SubtaskStatus.RUNNING)
+    job.master.on_slot(exited(0))
+    job.restarted()
+    assert job.deploys[-1].claimed_output == (str(output),)
+    assert [path.name for path in claims.iterdir()] == ["2"]
+    job.subtasks(SubtaskStatus.FINISHED)
+    job.cluster.run()
+    assert job.status is JobStatus.FINISHED
+    assert list(output.iterdir()) == []
+
+
+def test_output_that_the_driver_does_not_see_is_written_unchecked(tmp_path: Path) -> None:
+    """And the user is told, once."""
+    tmp_path.joinpath("share").touch()  # No directory can be made below it.
+    job = JobHarness(job=writing_to(tmp_path / "share" / "out")).running()
+    job.master.on_slot(exited(0))
+    job.restarted()
+    assert {deploy.claimed_output for deploy in job.deploys} == {()}
+    told = [notice for notice in job.notices if "nothing checks that all machines" in notice]
+    assert len(told) == 1
 
 
 def test_a_driver_goes_on_behind_what_the_control_plane_knows_of_earlier_ones() -> None:

@@ -259,6 +259,11 @@ class TestOutput:
         assert reason(known(), waiting(1, "op-0-1.text")) is None
         assert reason(known(), waiting(1, "part-op-0-0-0.parquet")) is None
 
+    def test_claims_go_with_their_attempt(self) -> None:
+        claims = [OutputFile(SINK, f"_claims/job/{n}", AttemptNumber(n), False) for n in (1, 2)]
+        assert [reason(known(), claim) for claim in claims] == [None, Reason.ATTEMPT]
+        assert [reason(known(may_run=False), claim) for claim in claims] == [None, None]
+
     def test_on_a_line_that_may_be_restored_stays(self) -> None:
         job = known(manifest(4))  # Abandoned: attempt 2 began with 3.
         assert reason(job, withdrawn(1, "part-op-0-4-0.parquet")) is Reason.CHECKPOINT

@@ -92,6 +92,18 @@ def test_what_nothing_needs_goes_and_all_else_stays(world: World) -> None:
     assert world.sweep() == 0
 
 
+def test_claims_go_with_their_attempt_and_the_output_stays(world: World) -> None:
+    shutil.rmtree(world.sink)
+    world.output("_claims/job/1", "_claims/job/2", "_claims/another/1")
+    world.sweep()
+    assert {"_claims/job/2", "_claims/another/1"} == {
+        path for path in world.files() if path.startswith("_claims")
+    }
+    shutil.rmtree(world.sink / "_claims" / "another")
+    world.sweep(may_run=False)
+    assert list(world.sink.iterdir()) == []
+
+
 def test_a_checkpoint_that_completes_between_the_looks_keeps_its_files(world: World) -> None:
     """An older driver passed the fence, hung, and creates its manifest now."""
     seen, files = look(world.store, JOB, may_run=True)

@@ -26,6 +26,7 @@ from weir.ids import ChannelId, CheckpointId, OperatorId
 from weir.operators.base import Operator, OperatorContext, Poll, SourceOperator
 from weir.operators.sources import Source, SplitReader
 from weir.operators.sources.split_source import EMPTY_WAIT_MS
+from weir.output.output_claims import claim_output
 from weir.protocol.deployment import Address, Deploy, StopProcess
 from weir.protocol.elements import EndOfInput
 from weir.protocol.messages import (
@@ -89,6 +90,7 @@ class WorkerHarness:
         cpu_wait_ns: Callable[[], int] | None = None,
         memory_bytes: Callable[[], int] | None = None,
         copies: LocalCopies | None = None,
+        output: str | None = None,
     ) -> None:
         self.made: list[Operator] = []
         self.clock = ManualClock()
@@ -96,7 +98,7 @@ class WorkerHarness:
         job = graph(
             [
                 node("source", factory=source or partial(Counting, records)),
-                node("sink", factory=self._making(sink)),
+                node("sink", factory=self._making(sink), files=output),
             ],
             [edge("source", "sink", Partitioning.REBALANCE)],
         )
@@ -123,12 +125,12 @@ class WorkerHarness:
     def sink(self) -> Any:
         return self.made[0]
 
-    def deploy(self, *, completes_stop: bool = False) -> None:
+    def deploy(self, *, completes_stop: bool = False, claimed_output: tuple[str, ...] = ()) -> None:
         command = Deploy(
             attempt=ATTEMPT, job_id=JOB, slot_addresses=(Address("here", 1),), storage=None,
             restored_checkpoint=None, restored_storage=None, restored_directory="", restores=(),
             max_parallelism=((OperatorId("source"), 128), (OperatorId("sink"), 128)),
-            completes_stop=completes_stop,
+            completes_stop=completes_stop, claimed_output=claimed_output,
         )  # fmt: skip
         self.worker.handle(CommandArrived(command))
 
@@ -254,6 +256,21 @@ def test_an_operator_that_cannot_be_opened_is_reported_not_raised() -> None:
     assert "cannot open" in failure.cause
     harness.worker.handle(ElementArrived(CHANNEL, records("a")))  # No operator is there to take it.
     assert harness.worker.run_once() is None
+
+
+def test_no_sink_opens_in_another_directory_than_the_drivers(tmp_path: Path) -> None:
+    """In one that the driver could not claim it opens unchecked."""
+    output = str(tmp_path)
+    harness = WorkerHarness(output=output)
+    harness.deploy(claimed_output=(output,))
+    (failure,) = harness.failures
+    assert f"{output} is not the job's output on" in failure.cause
+    for claimed in ((), ("/elsewhere",), (output,)):
+        if output in claimed:
+            claim_output(output, JOB, ATTEMPT)
+        harness = WorkerHarness(output=output)
+        harness.deploy(claimed_output=claimed)
+        assert harness.reports.statuses == ["running", "running"]
 
 
 def test_a_lost_peer_is_named_as_a_consequence() -> None:

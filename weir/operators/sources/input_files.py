@@ -1,6 +1,7 @@
 """The files of a source: their names, and the check that a split's file is still the same."""
 
 import os
+import socket
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ def check_unchanged(split: dict[str, Any]) -> None:
         stat = os.stat(path)
     except FileNotFoundError as error:
         raise SourceChangedError(
-            f"{path} is gone; the job reads it and cannot go on without it. Put the same file back"
+            f"{path} is missing on {socket.gethostname()}; the job reads it and cannot go on "
+            "without it. Put the same file back, or mount it there as it is for the driver"
         ) from error
     if (stat.st_size, stat.st_mtime_ns) != (split["size"], split["mtime_ns"]):
         raise SourceChangedError(
