@@ -11,6 +11,7 @@ from django.conf import settings
 
 from controlplane.base.errors import Problems
 from controlplane.secrets import services as secrets
+from jobs import pipeline_files
 from jobs.labels import check_labels
 from jobs.models import (
     RECOVERY_TARGET_S_MAX,
@@ -188,18 +189,26 @@ def _script(target: str, errors: Problems) -> str:
     if not target or "\0" in target:
         errors.add("pipeline_target", problem)
         return target
+    path = pipeline_files.reach(lambda: _below_roots(target))
+    if path is None or len(path) > 500:
+        errors.add("pipeline_target", problem)
+        return target
+    return path
+
+
+def _below_roots(target: str) -> str | None:
+    """The resolved path of a script; None: it lies below none of the roots."""
     for root in map(Path, settings.WEIR_SCRIPT_ROOTS):
         try:
             # Resolved first, so that neither .. nor a symbolic link leads out of the root.
             path, real_root = (root / target).resolve(), root.resolve()
             if path.is_relative_to(real_root) and path.suffix == ".py" and path.is_file():
-                if len(str(path)) > 500:
-                    break
                 return str(path)
+        except TimeoutError:
+            raise
         except (OSError, RuntimeError, ValueError):
             continue  # An impossible path, such as one too long, or a ring of links.
-    errors.add("pipeline_target", problem)
-    return target
+    return None
 
 
 def _conf(given: Mapping[str, str], errors: Problems) -> dict[str, str]:

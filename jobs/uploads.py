@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO
 
 from django.conf import settings
@@ -24,7 +25,9 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import advisory_locks, clock
 from controlplane.base.errors import Invalid, NotFound, Refusal, TooLarge, existing
+from controlplane.base.threads import Unavailable
 from controlplane.base.ticks import Budget
+from jobs import pipeline_files
 from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation
 
 NAME_LENGTH_MAX = 200
@@ -54,11 +57,10 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
     Raises:
         Invalid: The name is no plain name of a Python script, or the file is empty.
         TooLarge: The file has more than WEIR_UPLOAD_BYTES_MAX bytes.
+        Unavailable: The file server of the uploads does not answer.
     """
     _check_name(file_name)
-    directory = Path(settings.WEIR_UPLOADS)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _received(directory, chunks) as (received, digest, size), transaction.atomic():
+    with _received(chunks) as (received, digest, size), transaction.atomic():
         advisory_locks.lock([_lock_name(digest)])
         artifact, is_new = Artifact.objects.get_or_create(
             digest=digest,
@@ -74,8 +76,7 @@ def store(actor: User | None, file_name: str, chunks: Iterable[bytes]) -> Artifa
             artifact.save(update_fields=["uploaded_at"])
         # Also for a known artifact, whose row may have outlived its file; and before the commit, so
         # that a row never names a missing file.
-        os.replace(received, path_of(artifact))
-        _sync(directory)
+        pipeline_files.reach(lambda: _place(received, path_of(artifact)))
         record(
             actor,
             "upload.store",
@@ -100,11 +101,23 @@ def opened(artifact: Artifact) -> BinaryIO:
 
     Raises:
         NotFound: The file is not on this machine.
+        Unavailable: Its file server does not answer.
+        OSError: It cannot be read.
     """
     try:
-        return path_of(artifact).open("rb")
+        return pipeline_files.reach(lambda: path_of(artifact).open("rb"))
     except FileNotFoundError as error:
         raise NotFound(f"The file of the upload {artifact.pk} is not on this machine.") from error
+
+
+def beginning(artifact: Artifact, length: int) -> bytes:
+    """The first bytes of an upload, ``length`` at most.
+
+    Raises:
+        NotFound, Unavailable, OSError: See ``opened``.
+    """
+    with opened(artifact) as file:
+        return pipeline_files.reach(lambda: file.read(length))
 
 
 def rename(actor: User | None, digest: str, file_name: str) -> Artifact:
@@ -158,7 +171,7 @@ def remove_unused(older: datetime | None, most: int | None, budget: Budget) -> i
     unused = Artifact.objects.filter(UNUSED, uploaded_at__lt=older).order_by("uploaded_at", "pk")
     digests = list(unused.values_list("pk", flat=True)[:REMOVED_MAX])
     directory = Path(settings.WEIR_UPLOADS)
-    if digests and not directory.is_dir():
+    if digests and not pipeline_files.reach(directory.is_dir):
         raise FileNotFoundError(
             f"old uploads cannot be removed, because {directory} is not on this machine; mount the "
             "web service's WEIR_UPLOADS for the worker, too"
@@ -187,7 +200,7 @@ def _drop(artifact: Artifact) -> None:
     artifact.delete()
     # Before the commit, for after it an equal file may be uploaded. Should the commit fail, the
     # row is left without a file, and the next look removes it.
-    path.unlink(missing_ok=True)
+    pipeline_files.reach(lambda: path.unlink(missing_ok=True))
 
 
 def _is_asked_for(digest: str) -> bool:
@@ -203,12 +216,30 @@ def _lock_name(digest: str) -> str:
 
 
 @contextlib.contextmanager
-def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, str, int]]:
-    """The chunks in a file of mode 0640, which is deleted afterwards unless it was moved away.
+def _received(chunks: Iterable[bytes]) -> Iterator[tuple[Path, str, int]]:
+    """The chunks in a file of mode 0640, which is deleted where it does not get its own name.
 
     Its group, the directory's where that is setgid, is the one by which drivers read it.
     """
+    is_late = Event()
+    try:
+        path, digest, size = pipeline_files.reach(
+            lambda: _receive(chunks, is_late), wait_s=pipeline_files.WRITE_WAIT_S
+        )
+    except Unavailable:
+        is_late.set()
+        raise
+    try:
+        yield path, digest, size
+    except BaseException:
+        pipeline_files.reach(lambda: path.unlink(missing_ok=True))
+        raise
+
+
+def _receive(chunks: Iterable[bytes], is_late: Event) -> tuple[Path, str, int]:
     size, digest = 0, hashlib.sha256()
+    directory = Path(settings.WEIR_UPLOADS)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=".upload-", dir=directory)
     path = Path(name)
     try:
@@ -227,9 +258,21 @@ def _received(directory: Path, chunks: Iterable[bytes]) -> Iterator[tuple[Path, 
             os.fsync(file.fileno())
         if size == 0:
             raise Invalid("the file is empty", errors={"file": ["The file is empty."]})
-        yield path, digest.hexdigest(), size
-    finally:
+        if is_late.is_set():
+            raise TimeoutError("the request that sent it is over")
+    except BaseException:
         path.unlink(missing_ok=True)
+        raise
+    return path, digest.hexdigest(), size
+
+
+def _place(received: Path, path: Path) -> None:
+    os.replace(received, path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _check_name(name: str, field: str = "file") -> None:
@@ -245,11 +288,3 @@ def _check_name(name: str, field: str = "file") -> None:
             f"the file's name {name[:NAME_LENGTH_MAX]!r} is refused: {problem}",
             errors={field: [problem]},
         )
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,11 +11,12 @@ from rest_framework.request import Request
 from controlplane.accounts.models import Role
 from controlplane.base.errors import Invalid, KeyReused, Refusal
 from controlplane.base.formatting import size
+from controlplane.base.threads import Unavailable
 from frontend.base import pages
 from frontend.base.access import account, form_for
 from frontend.submit import choices
 from frontend.submit.form import SubmitForm
-from jobs import services, uploads
+from jobs import pipeline_files, services, uploads
 from jobs.api.requests import SubmissionRequest
 from jobs.api.submission import OPERATOR_CONF, submission_of
 from jobs.models import Operation, PipelineKind
@@ -101,12 +102,18 @@ def _submit(request: HttpRequest, form: SubmitForm) -> Operation | None:
 
 
 def _page(request: HttpRequest, form: SubmitForm, status: int = 200) -> HttpResponse:
-    scripts = choices.scripts(settings.WEIR_SCRIPT_ROOTS)
+    roots = settings.WEIR_SCRIPT_ROOTS
+    scripts, unseen = [], ""
+    try:
+        scripts = pipeline_files.reach(lambda: choices.scripts(roots)) if roots else []
+    except Unavailable as refusal:
+        unseen = refusal.detail
     context = {
         "form": form,
         "key": pages.new_key() if status in (200, KeyReused.status) else pages.sent_key(request),
         "scripts": scripts,
-        "has_script_roots": bool(settings.WEIR_SCRIPT_ROOTS),
+        "scripts_unseen": unseen,
+        "has_script_roots": bool(roots),
         "savepoints": choices.savepoints(),
         "upload_bytes_max": settings.WEIR_UPLOAD_BYTES_MAX,
         "upload_max": size(settings.WEIR_UPLOAD_BYTES_MAX),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from controlplane.base.errors import NotFound
 from controlplane.base.logs import printable
+from controlplane.base.threads import Unavailable
 from jobs import uploads
 from jobs.models import Artifact
 
@@ -23,13 +24,14 @@ class Source:
 def read(artifact: Artifact) -> Source:
     """The lines of an upload, which is no longer read than ``SOURCE_BYTES_MAX``."""
     try:
-        with uploads.opened(artifact) as file:
-            data = file.read(SOURCE_BYTES_MAX + 1)
+        data = uploads.beginning(artifact, SOURCE_BYTES_MAX + 1)
     except NotFound:
         return Source(
             why_not="The file is not on this server. Either it was deleted, or web and worker do "
             "not share the directory of uploads (WEIR_UPLOADS)."
         )
+    except Unavailable as refusal:
+        return Source(why_not=refusal.detail)
     except OSError as error:
         return Source(why_not=f"The file cannot be read: {error.strerror}.")
     text = data[:SOURCE_BYTES_MAX].decode(errors="replace").removesuffix("\n")

@@ -13,6 +13,7 @@ from jobs.models import Artifact, Job
 from tests import factories
 from tests.database.api.conftest import API
 from tests.database.api.test_jobs import is_problem
+from tests.database.hung_files import hung
 
 
 def upload(api: APIClient, content: bytes = b"print()", name: str = "orders.py") -> Any:
@@ -127,3 +128,26 @@ def test_an_upload_that_an_operation_under_way_names_is_kept(api: APIClient) -> 
     factories.operation(factories.job(), status="running", parameters={"artifact_digest": digest})
     is_problem(api.delete(f"{API}uploads/{digest}"), 409, "upload_in_use")
     assert Artifact.objects.filter(pk=digest).exists()
+
+
+def test_a_file_server_that_hangs_holds_no_request(
+    api: APIClient, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = upload(api).json()["digest"]
+    settings.WEIR_SCRIPT_ROOTS = [tmp_path]
+    (tmp_path / "orders.py").write_text("pass")
+    by_script = {"name": "orders", "pipeline": {"kind": "script", "script": "orders.py"}}
+    with hung(monkeypatch):
+        for answer in (
+            upload(api, b"print(2)"),
+            api.get(f"{API}uploads/{digest}/file"),
+            api.delete(f"{API}uploads/{digest}"),
+            api.post(f"{API}jobs", by_script),
+        ):
+            problem = is_problem(answer, 503, "unavailable")
+            assert "The files of pipelines cannot be reached" in problem["detail"]
+        assert [row["digest"] for row in api.get(f"{API}uploads").json()["results"]] == [digest]
+    assert not Job.objects.exists()
+    assert [path.name for path in Path(settings.WEIR_UPLOADS).iterdir()] == [f"{digest}.py"]
+    assert api.post(f"{API}jobs", by_script).status_code == 202
+    assert api.delete(f"{API}uploads/{digest}").status_code == 204

@@ -19,6 +19,7 @@ from jobs import uploads
 from jobs.models import Artifact, Job, Operation
 from tests import factories
 from tests.database.frontend import flights
+from tests.database.hung_files import hung
 from weir.protocol.lifecycle import CheckpointStatus
 
 pytestmark = pytest.mark.django_db
@@ -339,6 +340,23 @@ def test_scripts_are_found_without_following_links_out(tmp_path: Path) -> None:
     (root / "__init__.py").write_text("")
     (root / "linked").symlink_to(outside)
     assert choices.scripts([root, tmp_path / "none"]) == ["a.py", "b/x.py"]
+
+
+def test_a_file_server_that_hangs_holds_no_request(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = '<option value="shop/orders.py">'
+    assert offered in operator.get(PAGE).content.decode()
+    by_script = filled(kind="script", script="shop/orders.py")
+    with hung(monkeypatch):
+        page = operator.get(PAGE).content.decode()
+        assert "The files of pipelines cannot be reached" in page
+        assert offered not in page
+        assert operator.post(PAGE, by_script).status_code == 503
+        uploaded = operator.post(PAGE, filled(kind="upload", file=script())).content.decode()
+        assert "cannot be reached" in error_of(uploaded, "file")
+    assert not Job.objects.exists()
+    assert operator.post(PAGE, by_script).status_code == 302
 
 
 def test_errors_of_a_body_are_flattened_to_their_fields() -> None:

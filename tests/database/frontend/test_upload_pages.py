@@ -14,6 +14,7 @@ from frontend.uploads.difference import LINES_MAX
 from jobs import uploads
 from jobs.models import Artifact, Job
 from tests import factories
+from tests.database.hung_files import hung
 from weir.protocol.operations import OperationKind
 
 pytestmark = pytest.mark.django_db
@@ -72,6 +73,17 @@ def test_the_list_is_paged_at_a_fixed_cost(viewer: Client) -> None:
         query = older[1].replace("&amp;", "&") + "&page_size=2" if older else ""
     assert seen == list(Artifact.objects.order_by("-uploaded_at").values_list("pk", flat=True))
     assert len(costs) == 1
+
+
+def test_a_source_whose_file_server_hangs_is_not_waited_for(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = f"/uploads/{stored('print(1)').digest}"
+    with hung(monkeypatch):
+        shown = operator.get(page)
+        assert shown.status_code == 200
+        assert "The files of pipelines cannot be reached" in shown.content.decode()
+    assert "The files of pipelines" not in operator.get(page).content.decode()
 
 
 def test_a_source_is_shown_as_it_is_with_what_is_invisible(operator: Client) -> None:

@@ -1,4 +1,5 @@
 import hashlib
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -11,9 +12,11 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEntry
 from controlplane.base import clock
 from controlplane.base.errors import Invalid, TooLarge
+from controlplane.base.threads import FileThreads, Unavailable
 from controlplane.base.ticks import Budget
-from jobs import services, uploads
+from jobs import pipeline_files, services, uploads
 from jobs.models import Artifact, Job
+from tests.database.hung_files import hung
 from tests.database.jobs.builders import at_once, submission
 
 pytestmark = pytest.mark.django_db
@@ -152,6 +155,37 @@ def test_one_that_is_uploaded_again_begins_anew(operator: User) -> None:
     uploads.store(operator, "orders.py", CODE)
     assert remove() == 0
     assert uploads.path_of(artifact).is_file()
+
+
+def test_a_file_that_comes_too_late_for_its_request_is_deleted(
+    operator: User, directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Event()
+
+    def chunks() -> Iterator[bytes]:
+        yield b"print(1)"
+        answers.wait(60)
+
+    threads = FileThreads(1, "hung")
+    monkeypatch.setattr(pipeline_files, "threads", threads)
+    monkeypatch.setattr(pipeline_files, "WRITE_WAIT_S", 0.2)
+    with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s"):
+        uploads.store(operator, "orders.py", chunks())
+    assert len(files(directories)) == 1
+    answers.set()
+    threads.close()
+    assert files(directories) == []
+    assert not Artifact.objects.exists()
+
+
+def test_uploads_stay_where_their_file_server_hangs(
+    operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = old_upload(operator)
+    with hung(monkeypatch), pytest.raises(Unavailable, match="cannot be reached"):
+        remove()
+    assert uploads.path_of(artifact).is_file()
+    assert remove() == 1
 
 
 def test_uploads_stay_where_their_directory_is_not_on_this_machine(
