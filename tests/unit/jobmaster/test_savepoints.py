@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.simulation.clock import SimClock
 from tests.unit.jobmaster.job_harness import abandoned_ids
 from weir.cli import delete_savepoint
 from weir.cli.preview import preview
@@ -26,7 +27,7 @@ from weir.fault_points import listening
 from weir.ids import CheckpointId, JobId
 from weir.jobmaster.job_master import JobMaster
 from weir.local.cluster import InProcessCluster
-from weir.local.event_queue import EventQueue, Latencies, RealClock
+from weir.local.event_queue import EventQueue, Latencies
 from weir.operators.sinks.parquet_sink import committed_files
 from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import CheckpointSettled, CheckpointTriggered, JobEvent, Notice
@@ -83,13 +84,14 @@ class Running:
         self.job = job
         self.events: list[JobEvent] = []
         self.heard: list[str] = []
-        self.queue = EventQueue(RealClock())
+        clock = SimClock()
+        self.queue = EventQueue(clock)
         self.cluster = InProcessCluster(
             captured.graph, config, job, events=self.queue, conditions=Latencies()
         )
         self.master = JobMaster(
             captured.graph, config, job, program=b"", store=self.store,
-            versions=installed_versions(), cluster=self.cluster, clock=RealClock(),
+            versions=installed_versions(), cluster=self.cluster, clock=clock,
             emit=self.events.append, collect=lambda *delivery: None, restore_from=restore,
         )  # fmt: skip
         self.cluster.start(self.master)

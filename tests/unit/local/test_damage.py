@@ -32,6 +32,8 @@ from weir.protocol.lifecycle import JobStatus
 from weir.storage.catalog import RestoreRequest
 from weir.storage.layout import JobLayout
 
+pytestmark = pytest.mark.usefixtures("simulated_time")
+
 COUNT, RATE = 6_000, 400.0  # Far more than any of these tests lets pass before it hurries.
 AT = 200  # Records before a stop is asked for.
 ROW = Types.ROW_NAMED(["number"], [Types.LONG()])

@@ -27,6 +27,8 @@ from weir.protocol.lifecycle import JobStatus
 from weir.storage.catalog import RestoreRequest
 from weir.worker.subtask import Subtask
 
+pytestmark = pytest.mark.usefixtures("simulated_time")
+
 COUNT, WINDOW_MS, JOB = 3_000, 1_000, JobId("windows")
 
 

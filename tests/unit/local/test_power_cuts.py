@@ -32,6 +32,8 @@ from weir.spark import submit
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, parse_manifest_path
 from weir.storage.manifest import Manifest, load
 
+pytestmark = pytest.mark.usefixtures("simulated_time")
+
 RECORDS = 400
 ENDLESS = 10_000_000  # Records of a job that ends by a stop.
 ROW = Types.ROW_NAMED(["number"], [Types.LONG()])

@@ -38,6 +38,8 @@ from weir.protocol.events import AttemptStarted, CheckpointSettled, JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.state.columns.table import ColumnarTable
 
+pytestmark = pytest.mark.usefixtures("simulated_time")
+
 KEY = ColumnKeySelector(("k",))
 EVERYTHING = parse_aggregates(
     {

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.simulation.clock import SimClock
 from weir.common import Duration, WatermarkStrategy
 from weir.config import CheckpointConfig, JobConfig
 from weir.datastream import StreamExecutionEnvironment, TumblingEventTimeWindows
@@ -33,14 +32,11 @@ from weir.protocol.elements import CheckpointKind
 from weir.protocol.lifecycle import JobStatus
 from weir.storage.catalog import RestoreRequest
 
+pytestmark = pytest.mark.usefixtures("simulated_time")
+
 COUNT, WINDOW_MS, BOUND_MS, RATE = 4_000, 100, 200, 8_000
 JOB = JobId("rescaled")
 WINDOWS = Counter(dict.fromkeys(range(0, COUNT, WINDOW_MS), WINDOW_MS))
-
-
-@pytest.fixture(autouse=True)
-def _simulated_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weir.local.cluster.RealClock", SimClock)
 
 
 LATE = 3_400  # The index of a record that may carry a time from long ago.

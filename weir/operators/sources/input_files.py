@@ -53,7 +53,7 @@ def check_unchanged(split: dict[str, Any]) -> None:
         stat = os.stat(path)
     except FileNotFoundError as error:
         raise SourceChangedError(
-            f"{path} is missing on {socket.gethostname()}; the job reads it and cannot go on "
+            f"{path} is gone from {socket.gethostname()}; the job reads it and cannot go on "
             "without it. Put the same file back, or mount it there as it is for the driver"
         ) from error
     if (stat.st_size, stat.st_mtime_ns) != (split["size"], split["mtime_ns"]):
