@@ -98,6 +98,18 @@ def _finalizing(times: Times, so_far: str, numbers: list[str], is_late: bool) ->
     text = "All subtasks have acknowledged; the manifest is being written"
     if times.lost_driver:
         first = times.lost_driver.strip().partition("\n")[0].rstrip(".")
+        if times.cause:
+            lost = f"The driver was lost while it wrote the manifest: {first}."
+            return Verdict(
+                "bad",
+                f"{times.cause.rstrip('.')}.",
+                because=[lost, *numbers],
+                advice=(
+                    "The next driver is launched once the storage has told whether the manifest "
+                    "was written: look at the storage as the control plane's workers see it.",
+                ),
+                cause=Cause.STORAGE,
+            )
         return Verdict(
             "warn",
             f"All subtasks have acknowledged; the driver was lost while it wrote the manifest: "

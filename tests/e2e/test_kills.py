@@ -220,6 +220,8 @@ def test_storage_that_is_not_mounted_when_the_next_driver_starts(
     launcher.stop()
     under_way = kill_during_checkpoint(job, lambda: job.jvm.pid)
     wait_for(lambda: not job.drivers_alive(), "the end of the driver")
+    # No driver is launched while the storage is to tell whether a manifest was written.
+    wait_for(lambda: not job.checkpoints(status="finalizing"), "the checkpoint is settled")
     storage.rename(aside)
     launcher.start()
     refused = "none of the job's is there"

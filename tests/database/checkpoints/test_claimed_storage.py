@@ -15,6 +15,7 @@ from checkpoints.catalog import locations
 from checkpoints.models import Checkpoint, CoordinatorRow
 from checkpoints.operations import savepoints
 from checkpoints.retention import discards, finalization, sweep
+from checkpoints.verdict import queries
 from controlplane.base import clock
 from jobs.models import Job, Operation
 from tests import builders as protocol
@@ -106,7 +107,9 @@ def test_a_lost_drivers_manifest_is_looked_for_in_the_jobs_storage(
     with unmounted(storage):
         assert finalization.settle_driverless() == 0
         assert line.statuses() == {1: "finalizing"}
-        assert "without attempt 1 of the job" in line.checkpoint(1).cause
+        verdict = queries.of_checkpoint(line.checkpoint(1))
+        assert verdict.headline.startswith("The checkpoint cannot be settled yet: ")
+        assert "without attempt 1 of the job" in verdict.headline
     assert finalization.settle_driverless() == 1
     assert line.statuses() == {1: "completed" if is_written else "failed"}
 

@@ -22,6 +22,7 @@ from tests.process.cli.leaving import KEYS, RECORDS
 from tests.unit.output.test_needs import manifest
 from tests.waiting import wait_until
 from weir.ids import AttemptNumber, CheckpointId, JobId
+from weir.output.output_files import PENDING
 from weir.protocol.lineage import AttemptBase
 from weir.storage.attempt_bases import note_base
 from weir.storage.attempt_claims import describe_driver
@@ -62,7 +63,10 @@ class Runs:
         """Run a driver that takes no checkpoint, and kill it while its sinks write."""
         with subprocess.Popen(self.command(interval="500h"), stderr=subprocess.DEVNULL) as driver:
             try:
-                wait_until(lambda: self.output.exists() and self.uncommitted(), "a sink writes")
+                wait_until(
+                    lambda: any(name.startswith(PENDING) for name in self.uncommitted()),
+                    "a sink writes",
+                )
             finally:
                 driver.kill()
 

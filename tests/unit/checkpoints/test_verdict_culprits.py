@@ -316,6 +316,12 @@ def test_a_manifest_whose_driver_was_lost_does_not_blame_the_storage() -> None:
         "driver's process 4711 ended, killed by SIGKILL."
     )
     assert "storage" not in said(judgement)
+    waits = replace(lost, cause="The checkpoint cannot be settled yet: /s is not mounted.")
+    judgement = judge.judge_checkpoint(Facts(times=waits))
+    assert (judgement.tone, judgement.cause) == ("bad", Cause.STORAGE)
+    assert judgement.headline == "The checkpoint cannot be settled yet: /s is not mounted."
+    assert "killed by SIGKILL" in said(judgement)
+    assert "The next driver is launched once the storage has told" in said(judgement)
     took = replace(
         Case(rates=ALL_IDLE).run(),
         times=replace(lost, status=CheckpointStatus.COMPLETED, duration_ms=9_010),
