@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from django.conf import settings
 from django.db import transaction
@@ -29,6 +29,8 @@ from controlplane.base.threads import Unavailable
 from controlplane.base.ticks import Budget
 from jobs import pipeline_files
 from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation
+
+R = TypeVar("R")
 
 NAME_LENGTH_MAX = 200
 JOBS_NAMED_MAX = 10  # In the refusal to delete an upload.
@@ -104,10 +106,7 @@ def opened(artifact: Artifact) -> BinaryIO:
         Unavailable: Its file server does not answer.
         OSError: It cannot be read.
     """
-    try:
-        return pipeline_files.reach(lambda: path_of(artifact).open("rb"))
-    except FileNotFoundError as error:
-        raise NotFound(f"The file of the upload {artifact.pk} is not on this machine.") from error
+    return _reached(artifact, lambda: path_of(artifact).open("rb"))
 
 
 def beginning(artifact: Artifact, length: int) -> bytes:
@@ -116,8 +115,19 @@ def beginning(artifact: Artifact, length: int) -> bytes:
     Raises:
         NotFound, Unavailable, OSError: See ``opened``.
     """
-    with opened(artifact) as file:
-        return pipeline_files.reach(lambda: file.read(length))
+
+    def read() -> bytes:  # Closed on its thread, too: closing waits for a read that hangs.
+        with path_of(artifact).open("rb") as file:
+            return file.read(length)
+
+    return _reached(artifact, read)
+
+
+def _reached(artifact: Artifact, function: Callable[[], R]) -> R:
+    try:
+        return pipeline_files.reach(function)
+    except FileNotFoundError as error:
+        raise NotFound(f"The file of the upload {artifact.pk} is not on this machine.") from error
 
 
 def rename(actor: User | None, digest: str, file_name: str) -> Artifact:

@@ -218,13 +218,13 @@ class CheckpointRunner:
 
         if not self._fence.is_fenced_off:
             self._files.release_output(self._fence.attempt)
-        if status is JobStatus.FINISHED and not self._fence.is_fenced_off:
-            # Before its checkpoints are deleted: a driver that finds none would start from the
-            # beginning.
-            self._files.record_finished(end)
-            return
-        if not self._fence.is_fenced_off and self._fence.attempt:
-            self._files.record_over(self._fence.attempt)
+            if status is JobStatus.FINISHED:
+                # Before its checkpoints are deleted: a driver that finds none would start from the
+                # beginning.
+                self._files.record_finished(end)
+                return
+            if self._fence.attempt:
+                self._files.record_over(self._fence.attempt)
         end()
 
     def on_acknowledged(self, *acks: Acknowledged) -> None:

@@ -1,8 +1,9 @@
 import hashlib
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 
 import pytest
 from django.db import connection, transaction
@@ -176,6 +177,30 @@ def test_a_file_that_comes_too_late_for_its_request_is_deleted(
     threads.close()
     assert files(directories) == []
     assert not Artifact.objects.exists()
+
+
+def test_a_read_that_hangs_is_not_waited_for(
+    operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the closing of its file, which waits for the read."""
+    artifact = uploads.store(operator, "orders.py", CODE)
+    reader, writer = os.pipe()
+    threads = FileThreads(1, "hung")
+    run = threads.run
+    monkeypatch.setattr(threads, "run", lambda function, wait_s: run(function, wait_s=0.1))
+    monkeypatch.setattr(pipeline_files, "threads", threads)
+    monkeypatch.setattr(Path, "open", lambda path, mode: os.fdopen(reader, mode))
+    answers = Timer(30.0, os.close, (writer,))
+    answers.start()
+    try:
+        with pytest.raises(Unavailable):
+            uploads.beginning(artifact, 10)
+        assert answers.is_alive()
+    finally:
+        if answers.is_alive():
+            answers.cancel()
+            os.close(writer)
+        threads.close()
 
 
 def test_uploads_stay_where_their_file_server_hangs(
