@@ -6,9 +6,10 @@ from datetime import timedelta
 
 from checkpoints.models import Checkpoint
 from controlplane.base import clock
-from jobs.models import Job
+from jobs.models import Driver, Job
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, CheckpointId, JobId, StateHandle
+from weir.storage.attempt_claims import ManagedClaim, load_managed, newest_claim
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
 
@@ -56,6 +57,35 @@ def claimed_store_of(job: Job) -> CheckpointStore:
             "job: mount it for them as for drivers. Until then nothing is deleted"
         )
     return store
+
+
+def own_store_of(job: Job) -> CheckpointStore:
+    """The claimed store of the job, whose newest attempt no other control plane's driver has.
+
+    Such a driver restores from the files: they are no longer this control plane's to delete. A
+    checkpoint may be settled all the same, and has to be, before this one's next driver begins.
+
+    Raises:
+        ConfigError: This process cannot work with such a storage.
+        StorageError: It is not the job's, or another control plane's driver has claimed the job, or
+            the storage failed.
+    """
+    store = claimed_store_of(job)
+    newest, claim = newest_claim(store, JobId(job.pk))
+    managed = load_managed(claim)
+    if managed is not None and not _is_known(job, managed):
+        raise StorageError(
+            f"attempt {newest} of the job was claimed in {storage_of(job)} by a driver of the "
+            f"control plane at {managed.control_plane}, which this one did not launch. Stop the "
+            "control plane whose database is the copy. Until this one's next attempt nothing is "
+            "deleted"
+        )
+    return store
+
+
+def _is_known(job: Job, managed: ManagedClaim) -> bool:
+    """Whether this control plane launched the driver; an older version's claim fits each."""
+    return Driver.objects.filter(job=job, token_digest__startswith=managed.driver).exists()
 
 
 def layout_of(job: Job) -> JobLayout:

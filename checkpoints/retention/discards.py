@@ -73,7 +73,7 @@ def _discard_of(job_id: str) -> int:
     job, lease_until, rows = claimed
     failed: dict[int, str] = {}
     try:
-        store, layout = locations.claimed_store_of(job), locations.layout_of(job)
+        store, layout = locations.own_store_of(job), locations.layout_of(job)
     except (StorageError, ConfigError) as error:
         failed = {row.pk: str(error) for row in rows}
         logger.warning("the files of %d checkpoints could not be deleted: %s", len(rows), error)

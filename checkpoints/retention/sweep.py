@@ -142,7 +142,7 @@ def _next(now: datetime) -> CoordinatorRow | None:
 
 
 def _clean(job: Job, now: datetime) -> None:
-    locations.claimed_store_of(job)  # Elsewhere nothing may be concluded from what is missing.
+    locations.own_store_of(job)  # Elsewhere nothing may be concluded from what is missing.
     late = now - clock.milliseconds(LATE_S * 1_000)
     _give_savepoints_up(job, late, now)
     withdrawn_output.delete_stray(job)

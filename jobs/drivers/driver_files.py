@@ -93,10 +93,11 @@ def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str
     else:
         pipeline = {"kind": "script", "target": script.name if shipped else str(script)}
     alone_max_s = settings.WEIR_DRIVER_ALONE_MAX_S
+    url, gateway = settings.WEIR_URL, settings.WEIR_GATEWAY_URL
     newest = job.attempts.order_by("-number").values_list("number", flat=True).first()
     return {
         "version": JOB_FILE_VERSION,
-        "gateway": settings.WEIR_GATEWAY_URL,
+        "gateway": gateway,
         "allow_plain_http": settings.WEIR_GATEWAY_ALLOW_PLAIN_HTTP,
         "gateway_authority": settings.WEIR_GATEWAY_CA,
         "job_id": job.pk,
@@ -106,6 +107,7 @@ def job_file(job: Job, driver: Driver, token: str, *, shipped: bool) -> dict[str
         "options": _options(job),
         # Left out where it says nothing: a driver of an earlier version does not know it.
         **({"alone_max_s": alone_max_s} if alone_max_s else {}),
+        **({"control_plane": url} if url != gateway else {}),
         **({"progress": _progress(job, newest)} if newest else {}),
     }
 

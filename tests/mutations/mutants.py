@@ -529,10 +529,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/unit/output",
         "weir/output/output_claims.py",
-        (
-            "if name.isdecimal() and int(name) <= up_to:",
-            "if name.isdecimal() and int(name) != up_to + 1:",
-        ),
+        ("if attempt <= up_to:", "if attempt != up_to + 1:"),
     ),
     *_planted(
         "tests/database/checkpoints/test_discards.py tests/database/checkpoints/test_savepoints.py",
@@ -552,6 +549,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "checkpoints/catalog/locations.py",
         ("if attempt is None or is_cleared:", "if True:"),
         ("if attempt is None or is_cleared:", "if attempt is None:"),
+        ("token_digest__startswith=managed.driver", 'token_digest__startswith=""'),
     ),
     *_planted(
         "tests/database/checkpoints/test_claimed_storage.py",
@@ -564,7 +562,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         "tests/database/checkpoints/test_claimed_storage.py",
         "checkpoints/retention/sweep.py",
-        ("locations.claimed_store_of(job)  # Elsewhere", "pass  # Elsewhere"),
+        ("locations.own_store_of(job)  # Elsewhere", "pass  # Elsewhere"),
     ),
     *_planted(
         "tests/database/frontend/test_listing.py tests/database/frontend/test_live.py",

@@ -48,6 +48,7 @@ from weir.protocol.messages import (
     TimeLost,
 )
 from weir.protocol.pending import PendingCheckpoint
+from weir.storage.attempt_claims import ManagedClaim
 from weir.storage.layout import (
     SAVEPOINT_MANIFEST,
     JobLayout,
@@ -355,6 +356,7 @@ class DriverLink:
 
     def __init__(self, control: SimulatedControlPlane, cluster: SimulatedCluster) -> None:
         self.is_cut = False
+        self.claim = ManagedClaim("simulated", "").dump()
         self._control = control
         self._cluster = cluster
         self._up: deque[CoordinatorEvent | JobChanged] = deque()

@@ -35,7 +35,7 @@ from weir.output.needs import (
 from weir.output.sink_directories import noted_directories
 from weir.output.sweeping import carry_out, described, look
 from weir.storage.attempt_bases import bases_of
-from weir.storage.attempt_claims import Standing, describe_driver, standing
+from weir.storage.attempt_claims import Standing, describe_process, standing
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, is_temporary
 
@@ -123,7 +123,7 @@ def run(uri: str, *, is_sure: bool, is_dry: bool, driver_is_gone: bool, out: IO[
 
 def _delete(store: CheckpointStore, shown: Leftovers) -> int:
     job, layout = shown.job_id, JobLayout(shown.job_id)
-    fence = Fence(store, job, describe_driver(is_managed=False))
+    fence = Fence(store, job, describe_process())
     attempt = AttemptNumber(shown.known.newest + 1)
     fence.begin_attempt(attempt)
     if not fence.claim(attempt):

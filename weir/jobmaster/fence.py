@@ -11,10 +11,12 @@ of the storage, such as the one below a share that was unmounted: a checkpoint t
 would be missing once the share is back.
 """
 
+from contextlib import suppress
 from enum import StrEnum
 
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, JobId
+from weir.storage.attempt_claims import load_managed
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore
 
@@ -52,6 +54,20 @@ class Fence:
         self.has_claimed = False  # Some attempt is this driver's; it was then the newest.
         self._claimed = AttemptNumber(0)  # The newest that this driver claimed.
         self.is_fenced_off = False
+        self._successor = ""  # The URL of another control plane, whose driver has the job.
+
+    @property
+    def cause(self) -> str:
+        """The cause of this driver's end once it is fenced off, for a user."""
+        job, url = self._layout.job, self._successor
+        other = f"a driver of the control plane at {url}" if url else "another driver"
+        text = (
+            f"{other} runs {job} now: a newer attempt is recorded in the checkpoint storage; this "
+            "one stops without committing anything"
+        )
+        if not url:
+            return text
+        return f"{text}. Two control planes must not run one job: stop the one that is the copy"
 
     def begin_attempt(self, attempt: AttemptNumber) -> None:
         """An attempt of this driver begins: older ones of other drivers are fenced by its claim."""
@@ -66,6 +82,8 @@ class Fence:
         is_mine = self._store.create_if_absent(self._layout.attempt(attempt), self._driver)
         if is_mine:
             self._claimed = attempt
+        else:
+            self._look_at_successor(attempt)
         return is_mine
 
     def newest_recorded(self) -> AttemptNumber:
@@ -82,6 +100,7 @@ class Fence:
         """
         newest = self.newest_recorded()
         if newest > self.attempt:
+            self._look_at_successor(newest)
             raise FencedError(
                 f"attempt {newest} of the job belongs to another driver; this one may not {act}"
             )
@@ -90,3 +109,10 @@ class Fence:
                 f"the storage has lost the claim of attempt {self._claimed}, so this driver may "
                 f"not {act}; was it unmounted, or emptied? Put it back, and the job goes on"
             )
+
+    def _look_at_successor(self, attempt: AttemptNumber) -> None:
+        with suppress(StorageError):  # That it exists is known; this is for the text alone.
+            successor = load_managed(self._store.read(self._layout.attempt(attempt)))
+            own = load_managed(self._driver)
+            if successor and own and successor.control_plane != own.control_plane:
+                self._successor = successor.control_plane

@@ -80,7 +80,7 @@ from weir.protocol.messages import (
 )
 from weir.protocol.pending import CompletedCheckpoint
 from weir.protocol.slot_memory import KILLED_FOR_MEMORY
-from weir.storage.attempt_claims import describe_driver
+from weir.storage.attempt_claims import describe_process
 from weir.storage.catalog import OpenStore, RestoreRequest
 from weir.storage.store import CheckpointStore, WriteRefusedError, store_for
 
@@ -156,7 +156,7 @@ class JobMaster:
         self._delivered = DeliveredOnce(collect, take_back)
         self._told: set[str] = set()  # Notes on the choice of a checkpoint.
         self._has_run = False  # All its subtasks have, in an attempt of this driver.
-        self._fence = Fence(store, job_id, describe_driver(is_managed=control is not None))
+        self._fence = Fence(store, job_id, describe_process() if control is None else control.claim)
         self._restorer = Restorer(self._job, store, open_store, self._fence, restore_from, progress)
         self._checkpoints = CheckpointRunner(
             self._job,
@@ -733,10 +733,7 @@ class JobMaster:
     def _superseded(self) -> None:
         self._fence.mark_fenced()
         self._savepoints.drop_mailbox()
-        cause = (
-            f"another driver runs {self._job.job_id} now: a newer attempt is recorded in the "
-            "checkpoint storage; this one stops without committing anything"
-        )
+        cause = self._fence.cause
         if self._control is None:
             self._end(JobStatus.FAILED, cause)
         else:

@@ -70,6 +70,10 @@ class ControlPlane(Protocol):
     def is_away(self) -> bool:
         """Whether the control plane has not answered for a while."""
 
+    @property
+    def claim(self) -> bytes:
+        """The content of the claims of this driver's attempts."""
+
     def post(self, event: DriverEvent) -> None:
         """Post an event, behind all posted before: now, or when the control plane answers again."""
 

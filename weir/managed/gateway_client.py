@@ -55,6 +55,7 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
 )
 from weir.secrets import job_secrets
+from weir.storage.attempt_claims import ManagedClaim
 from weir.wire import batches
 from weir.worker.cpu_wait import CpuWait, ThreadsLoad
 from weir.worker.standstill import Standstills
@@ -152,6 +153,12 @@ class Gateway:
         """Whether the control plane has not answered for a while."""
         since = self._trying_since
         return since is not None and time.monotonic() - max(since, self._answered_busy) >= AWAY_S
+
+    @property
+    def claim(self) -> bytes:
+        """The content of the claims of this driver's attempts."""
+        address = self._address
+        return ManagedClaim.with_token(address.control_plane or address.url, address.token).dump()
 
     def post(self, event: DriverEvent) -> None:
         """Queue an event for the control plane, behind all posted before; never blocks.

@@ -47,6 +47,7 @@ class GatewayAddress:
     token: str = field(repr=False)
     allow_plain_http: bool = False
     authority: str = ""  # PEM certificates that the server's must come from; empty: the system's.
+    control_plane: str = ""  # Its URL as people reach it; empty: this one.
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)

@@ -14,9 +14,11 @@ It is JSON, written with mode 0600 because the driver's token is in it::
         "options": {"parallelism": 4, "storage": "/checkpoints", "parameters": {"rate": "100"}},
     }
 
-An option that is left out is the script's to set. ``"alone_max_s": 3600`` beside ``driver`` ends a
-driver to which no control plane has answered for so long, and ``"progress": {"attempt": 2,
-"checkpoint": 41}`` names the newest of earlier drivers: the storage has to hold that checkpoint.
+An option that is left out is the script's to set. Beside ``gateway``, ``"control_plane":
+"https://weir.example"`` is the URL as people reach it, where that is another. ``"alone_max_s":
+3600`` ends a driver to which no control plane has answered for so long, and ``"progress":
+{"attempt": 2, "checkpoint": 41}`` names the newest of earlier drivers: the storage has to hold that
+checkpoint.
 """
 
 import json
@@ -121,6 +123,7 @@ class JobFile:
     gateway_authority: str = ""  # PEM certificates; empty: those that the system trusts.
     alone_max_s: float | None = None  # Without a control plane it ends then; None: never.
     progress: JobProgress = NO_PROGRESS
+    control_plane: str = ""  # Its URL as people reach it; empty: the gateway's.
 
 
 def read_job_file(path: Path) -> JobFile:

@@ -15,7 +15,6 @@ those of earlier drivers, with its next claim and at the end of the job.
 import os
 import socket
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 
 from weir.errors import StorageError
@@ -40,9 +39,15 @@ def check_output_claimed(directory: str, job_id: JobId, attempt: AttemptNumber) 
     """Check that a subtask's machine sees the directory in which the driver claimed the attempt.
 
     Raises:
-        StorageError: The claim is missing.
+        StorageError: The claim is missing, as also once a later attempt has begun.
     """
-    if not (claims_directory(Path(directory), job_id) / str(attempt)).exists():
+    claims = claims_directory(Path(directory), job_id)
+    if not (claims / str(attempt)).exists():
+        if (newest := max(_claimed(claims), default=0)) > attempt:
+            raise StorageError(
+                f"attempt {newest} of the job has begun meanwhile, and its driver has claimed "
+                f"{directory}: attempt {attempt} commits nothing there any more"
+            )
         raise StorageError(
             f"{directory} is not the job's output on {socket.gethostname()}: the claim of attempt "
             f"{attempt} is missing there. Mount the same directory on all machines, the driver's "
@@ -63,7 +68,14 @@ def release_output(directories: Collection[str], job_id: JobId, attempt: Attempt
 
 
 def _delete(claims: Path, up_to: int) -> None:
-    with suppress(FileNotFoundError):
-        for name in os.listdir(claims):
-            if name.isdecimal() and int(name) <= up_to:
-                (claims / name).unlink()
+    for attempt in _claimed(claims):
+        if attempt <= up_to:
+            (claims / str(attempt)).unlink(missing_ok=True)
+
+
+def _claimed(claims: Path) -> list[int]:
+    """The attempts with a claim in this directory, in no order."""
+    try:
+        return [int(name) for name in os.listdir(claims) if name.isdecimal()]
+    except FileNotFoundError:
+        return []

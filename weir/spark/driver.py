@@ -61,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
             file.token,
             file.allow_plain_http,
             file.gateway_authority,
+            file.control_plane,
         )
         job_secrets.receive(file.options.secrets)
     except ConfigError as error:

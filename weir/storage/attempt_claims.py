@@ -3,19 +3,24 @@
 ::
 
     {"pid": 4711, "started": 81234567, "machine": "<boot id>/<pid namespace>"}    library mode
-    {"managed": true}                                         a control plane watches its driver
+    {"managed": true, "control_plane": "https://weir.example", "driver": "0123456789abcdef"}
     (empty)                                                   written by an older version of Weir
 
 A pid is reused one day; with the time since boot at which its process started, the boot and the pid
 namespace it is unique, and containers on one machine count apart. So it can be told on the same
 machine whether that driver lives. Elsewhere it cannot.
 
+A managed driver is watched by the control plane that launched it, which knows it by the digest of
+its token. Another control plane does not: one whose database is a copy.
+
 Source: proc(5).
 """
 
+import hashlib
 import json
 import os
 import socket
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -25,6 +30,7 @@ from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, PathNotFoundError
 
 _PROC = Path("/proc")
+_DRIVER_LENGTH = 16
 
 
 class Standing(StrEnum):
@@ -37,10 +43,39 @@ class Standing(StrEnum):
     UNKNOWN = "its driver ran on another machine or before a reboot, or was an older Weir's"
 
 
-def describe_driver(*, is_managed: bool) -> bytes:
+@dataclass(frozen=True, slots=True)
+class ManagedClaim:
+    """The claim of a driver that a control plane launched; empty fields: an older version's."""
+
+    control_plane: str  # The URL under which the driver reaches it.
+    driver: str  # The beginning of the SHA-256 of its token, in hexadecimal.
+
+    @classmethod
+    def with_token(cls, control_plane: str, token: str) -> "ManagedClaim":
+        """The claim of the driver to which the control plane gave this token."""
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        return cls(control_plane, digest[:_DRIVER_LENGTH])
+
+    def dump(self) -> bytes:
+        """The content of its file."""
+        described = {"managed": True, "control_plane": self.control_plane, "driver": self.driver}
+        return json.dumps(described).encode()
+
+
+def load_managed(claim: bytes) -> ManagedClaim | None:
+    """The claim of a managed driver, by its content; None: another's."""
+    try:
+        described = json.loads(claim)
+        if described.get("managed") is True:
+            given = (described.get(name, "") for name in ("control_plane", "driver"))
+            return ManagedClaim(*map(str, given))
+    except (ValueError, AttributeError):
+        pass
+    return None
+
+
+def describe_process() -> bytes:
     """The content of a claim by this process; empty where the system shows no processes."""
-    if is_managed:
-        return json.dumps({"managed": True}).encode()
     pid = os.getpid()
     started, machine = _started(pid), _machine()
     if started is None or machine is None:
@@ -63,6 +98,17 @@ def check_claimed(store: CheckpointStore, job_id: JobId, attempt: AttemptNumber)
         )
 
 
+def newest_claim(store: CheckpointStore, job_id: JobId) -> tuple[AttemptNumber, bytes]:
+    """The newest attempt of any driver and the content of its claim; 0: there is none.
+
+    Raises:
+        StorageError: The storage failed.
+    """
+    layout = JobLayout(job_id)
+    newest = max(map(layout.attempt_of, store.list(layout.attempts)), default=AttemptNumber(0))
+    return newest, _read(store, layout.attempt(newest)) if newest else b""
+
+
 def standing(store: CheckpointStore, job_id: JobId) -> tuple[Standing, int | None]:
     """The standing of a job's newest attempt, and the pid of its driver where it lives.
 
@@ -70,17 +116,15 @@ def standing(store: CheckpointStore, job_id: JobId) -> tuple[Standing, int | Non
         StorageError: The storage failed.
     """
     layout = JobLayout(job_id)
-    attempts = [layout.attempt_of(path) for path in store.list(layout.attempts)]
-    newest = max(attempts, default=None)
-    if newest is None:
+    newest, claim = newest_claim(store, job_id)
+    if not newest:
         return Standing.UNKNOWN, None
-    claim = _read(store, layout.attempt(newest))
     if store.exists(layout.over(newest)) or _has_finished(store, layout, newest, claim):
         return Standing.OVER, None
+    if load_managed(claim) is not None:
+        return Standing.MANAGED, None
     try:
         described = json.loads(claim)
-        if described.get("managed") is True:
-            return Standing.MANAGED, None
         pid, started = int(described["pid"]), int(described["started"])
         is_here = described["machine"] == _machine()
     except (ValueError, KeyError, TypeError, AttributeError):

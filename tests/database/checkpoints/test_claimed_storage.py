@@ -23,12 +23,16 @@ from tests.database.checkpoints.line import Line
 from tests.database.checkpoints.storage import files, manifest
 from tests.database.checkpoints.test_discards import completed
 from tests.database.jobs import builders as jobs
+from weir.config import Retention
 from weir.ids import AttemptNumber, CheckpointId
 from weir.protocol.lifecycle import JobStatus
-from weir.protocol.messages import CheckpointRequested
+from weir.protocol.messages import CheckpointRequested, JobEnded
+from weir.storage.attempt_claims import ManagedClaim
 from weir.storage.manifest import dump
 
 pytestmark = pytest.mark.django_db
+
+COPY = "https://copy.example"
 
 
 @contextmanager
@@ -73,6 +77,49 @@ def test_a_copy_from_before_the_newest_attempt_is_not_the_storage(db: None, stor
     assert "without attempt 2 of the job" in line.checkpoint(1).discard_error
     (claim / "1").rename(claim / "2")
     let_due(line, 1)
+    assert discards.discard_due() == 1
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_files_that_another_control_planes_driver_may_restore_are_not_deleted(
+    db: None, storage: Path, *, is_cancelled: bool
+) -> None:
+    line = Line.running(retained_max=1, retention=Retention.DELETE_ON_CANCELLATION)
+    completed(line, 1, 2)
+    attempts = storage / line.job_id / "attempts"
+    (attempts / "2").write_bytes(ManagedClaim.with_token(COPY, "its driver's token").dump())
+    if is_cancelled:
+        ended = JobStatus.CANCELED
+        line.post(jobs.changed(JobStatus.CANCELLING), jobs.changed(ended), JobEnded(ended))
+        assert line.checkpoint(2).discard_due_at is not None, "there was something to delete"
+    assert discards.discard_due() == 0
+    error = line.checkpoint(1).discard_error
+    assert "attempt 2 of the job was claimed" in error
+    assert f"a driver of the control plane at {COPY}" in error
+    assert {path.split("/")[0] for path in files(line.job)} == {"chk-1", "chk-2"}
+    (attempts / "3").write_bytes(ManagedClaim.with_token("", line.token).dump())
+    for number in (1, 2)[: 1 + is_cancelled]:
+        let_due(line, number)
+    assert discards.discard_due() == 1 + is_cancelled
+    assert "chk-1" not in {path.split("/")[0] for path in files(line.job)}
+
+
+def test_a_checkpoint_is_settled_though_another_control_planes_driver_has_the_job(
+    line: Line, storage: Path
+) -> None:
+    """The job's next driver waits for that, as one that lost its newest commits would for ever."""
+    line.post(CheckpointRequested("r1"), *protocol.acks(1))
+    claim = ManagedClaim.with_token(COPY, "its driver's token")
+    (storage / line.job_id / "attempts" / "2").write_bytes(claim.dump())
+    jobs.lose(line.job)
+    assert finalization.settle_driverless() == 1
+    assert line.statuses() == {1: "failed"}
+
+
+def test_a_claim_of_an_older_version_holds_nothing_up(db: None, storage: Path) -> None:
+    line = Line.running(retained_max=1)
+    completed(line, 1, 2)
+    (storage / line.job_id / "attempts" / "2").write_bytes(b'{"managed": true}')
     assert discards.discard_due() == 1
 
 

@@ -250,6 +250,16 @@ def test_job_file_says_when_a_driver_ends_alone_only_if_it_does(settings: Settin
     assert read_job_file(path).alone_max_s == 3_600
 
 
+def test_job_file_has_the_url_of_the_pages_where_drivers_use_another(settings: Settings) -> None:
+    job = submitted()
+    settings.WEIR_URL = settings.WEIR_GATEWAY_URL = "https://weir.example"
+    assert "control_plane" not in driver_files.job_file(job, driver_of(job), "t", shipped=False)
+    settings.WEIR_GATEWAY_URL = "https://gateway.example"
+    path, _ = prepared(job)
+    read = read_job_file(path)
+    assert (read.gateway, read.control_plane) == (settings.WEIR_GATEWAY_URL, settings.WEIR_URL)
+
+
 def test_job_file_names_where_to_begin_until_the_job_has_begun() -> None:
     job = submitted(options={"restore": "/old/flights-1a2b3c4d/chk-7", "claims": True})
     driver = Driver(job=job, number=1)

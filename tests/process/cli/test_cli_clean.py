@@ -25,7 +25,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId
 from weir.output.output_files import PENDING
 from weir.protocol.lineage import AttemptBase
 from weir.storage.attempt_bases import note_base
-from weir.storage.attempt_claims import describe_driver
+from weir.storage.attempt_claims import ManagedClaim, describe_process
 from weir.storage.layout import JobLayout
 from weir.storage.local import LocalStore
 from weir.storage.manifest import Manifest, Tombstone, dump, load
@@ -323,7 +323,8 @@ def test_a_driver_that_begins_meanwhile_keeps_its_job(
 def test_a_managed_job_is_left_to_its_control_plane(tmp_path: Path) -> None:
     store, job = LocalStore(tmp_path), JobId("managed")
     layout = JobLayout(job)
-    store.put(layout.attempt(AttemptNumber(1)), describe_driver(is_managed=True))
+    claim = ManagedClaim.with_token("https://weir.example", "token")
+    store.put(layout.attempt(AttemptNumber(1)), claim.dump())
     store.put(f"{layout.directory}/chk-1/1/a", b"x")
     done = Runs(tmp_path).weir("clean", str(tmp_path), "--yes")
     assert done.returncode == 1
@@ -341,7 +342,7 @@ def test_a_finished_job_keeps_the_checkpoint_that_another_job_began_with(tmp_pat
         one = manifest(number, f"chk-{number}/1/a")
         store.put(f"{layout.directory}/chk-{number}/1/a", b"x")
         store.put(layout.manifest(one.checkpoint_id), dump(one))
-    store.put(JobLayout(fork).attempt(AttemptNumber(1)), describe_driver(is_managed=False))
+    store.put(JobLayout(fork).attempt(AttemptNumber(1)), describe_process())
     base = AttemptBase(AttemptNumber(1), CheckpointId(4), CheckpointId(3), AttemptNumber(1), origin)
     note_base(store, fork, base)
     done = Runs(tmp_path).weir("clean", str(tmp_path / "job"), "--yes")

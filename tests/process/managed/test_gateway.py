@@ -43,6 +43,7 @@ from weir.protocol.messages import (
 )
 from weir.secrets import job_secrets
 from weir.secrets.masking import MASK, Masker
+from weir.storage.attempt_claims import ManagedClaim, load_managed
 from weir.wire import batches
 
 ONE = AttemptNumber(1)
@@ -682,6 +683,13 @@ def test_tls_or_the_own_machine_will_do(url: str) -> None:
 
 def test_plain_http_over_a_network_is_a_decision() -> None:
     GatewayAddress("http://weir.example", JOB, TOKEN, allow_plain_http=True)
+
+
+@pytest.mark.parametrize("pages", ["", "https://weir.example"])
+def test_claims_name_the_control_plane_as_people_reach_it(pages: str) -> None:
+    address = GatewayAddress("https://gateway.example", JOB, TOKEN, control_plane=pages)
+    claim = load_managed(Gateway(address, Heard()).claim)
+    assert claim == ManagedClaim.with_token(pages or "https://gateway.example", TOKEN)
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])

@@ -19,6 +19,7 @@ from tests.unit.jobmaster.job_harness import (
 from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
 from weir.errors import ProtocolError, StorageError
 from weir.ids import AttemptNumber, CheckpointId, StateHandle
+from weir.jobmaster.fence import Fence
 from weir.jobmaster.remote_coordination import LOOK_AGAIN_MS
 from weir.jobmaster.triggered_checkpoints import Stage
 from weir.protocol.coordinator import CoordinatorState, check_invariants, step
@@ -52,12 +53,15 @@ from weir.protocol.messages import (
     TriggerCheckpoint,
     WriteManifest,
 )
+from weir.storage.attempt_claims import ManagedClaim
 from weir.storage.manifest import Manifest, Tombstone, load
 from weir.storage.memory import MemoryStore
 from weir.storage.store import checksum_of
 
 T = TypeVar("T")
 ONE = CheckpointId(1)
+URL = "https://weir.example"
+CLAIM = ManagedClaim(URL, "0" * 16).dump()
 DISCARDS = (DiscardCheckpoint, DiscardHandles, DiscardPending)
 
 
@@ -67,9 +71,12 @@ class Distant:
     ``tells_records``: whether it also sends what only concerns records, as it may or may not.
     """
 
-    def __init__(self, *, tells_records: bool = True, **settings: Any) -> None:
+    def __init__(
+        self, *, tells_records: bool = True, claim: bytes = CLAIM, **settings: Any
+    ) -> None:
         self.state = CoordinatorState(config=CheckpointConfig(**{"interval_ms": 1_000, **settings}))
         self.is_away = False
+        self.claim = claim
         self.told: list[DriverEvent] = []  # All there ever were.
         self.posted: list[CoordinatorEvent] = []  # Those of them for the coordinator.
         self.up: deque[CoordinatorEvent] = deque()
@@ -100,9 +107,11 @@ class Distant:
 class Managed(JobHarness):
     """A job master under a control plane."""
 
-    def __init__(self, *, tells_records: bool = True, **settings: Any) -> None:
+    def __init__(
+        self, *, tells_records: bool = True, claim: bytes = CLAIM, **settings: Any
+    ) -> None:
         checkpoints = settings.pop("checkpoints", {})
-        self.control = Distant(tells_records=tells_records, **checkpoints)
+        self.control = Distant(tells_records=tells_records, claim=claim, **checkpoints)
         self.ahead_ms = 0  # The control plane's clock, of this one.
         super().__init__(control=self.control, checkpoints=checkpoints, **settings)
 
@@ -702,6 +711,36 @@ def test_an_older_driver_finds_out_at_its_next_manifest() -> None:
     assert older.completions == []
     assert older.master.left is not None
     assert newest.master.left is None
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        (URL, "another driver runs job now"),
+        ("https://copy.example", "a driver of the control plane at https://copy.example runs job"),
+    ],
+)
+def test_a_driver_that_another_control_plane_launched_is_named(url: str, named: str) -> None:
+    store = MemoryStore()
+    older = managed(store=store)
+    older.acknowledge(older.triggered())
+    managed(store=store, claim=ManagedClaim(url, "1" * 16).dump())
+    older.settle()
+    assert older.master.left is not None
+    assert older.master.left.startswith(named)
+    assert ("stop the one that is the copy" in older.master.left) == (url != URL)
+
+
+def test_a_driver_that_loses_the_race_for_an_attempt_names_the_control_plane() -> None:
+    store = MemoryStore()
+    older = managed(store=store)
+    older.fail()
+    other = ManagedClaim("https://copy.example", "1" * 16).dump()
+    assert Fence(store, JOB, other).claim(AttemptNumber(2))
+    wait(older, 5_000)  # The restart's delay.
+    older.cluster.run()
+    assert older.master.left is not None
+    assert "https://copy.example" in older.master.left
 
 
 # Savepoints and stops.

@@ -26,6 +26,7 @@ class Control:
     """The control plane's place at the job master: keeps what is posted."""
 
     is_away = False
+    claim = b""
 
     def __init__(self) -> None:
         self.answers: list[Inspected] = []

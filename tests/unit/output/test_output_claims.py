@@ -32,7 +32,7 @@ def test_a_claim_replaces_those_of_earlier_attempts_alone(tmp_path: Path) -> Non
     claim_output(output, JOB, SECOND)  # A driver that was slow; its successor has begun.
     check_output_claimed(output, JOB, AttemptNumber(10))
     check_output_claimed(output, JobId("other"), FIRST)
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="attempt 10 of the job has begun meanwhile"):
         check_output_claimed(output, JOB, FIRST)
 
 
