@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import transaction
@@ -25,7 +25,7 @@ from controlplane.accounts.models import User
 from controlplane.audit.models import record
 from controlplane.base import advisory_locks, clock
 from controlplane.base.errors import Invalid, NotFound, Refusal, TooLarge, existing
-from controlplane.base.threads import Unavailable
+from controlplane.base.threads import FileOnThreads, Unavailable
 from controlplane.base.ticks import Budget
 from jobs import pipeline_files
 from jobs.models import OPEN_OPERATIONS, Artifact, Job, Operation
@@ -98,15 +98,16 @@ def one(digest: str) -> Artifact:
     return existing(rows, f"There is no upload {digest}.")
 
 
-def opened(artifact: Artifact) -> BinaryIO:
-    """The file of an upload, to be read and closed.
+def opened(artifact: Artifact) -> FileOnThreads:
+    """The file of an upload, to be read and closed: it lies on a file server, perhaps.
 
     Raises:
         NotFound: The file is not on this machine.
         Unavailable: Its file server does not answer.
         OSError: It cannot be read.
     """
-    return _reached(artifact, lambda: path_of(artifact).open("rb"))
+    file = _reached(artifact, lambda: path_of(artifact).open("rb"))
+    return FileOnThreads(pipeline_files.threads, file)
 
 
 def beginning(artifact: Artifact, length: int) -> bytes:

@@ -4,6 +4,7 @@ Silence that was measured across such a loss says nothing about who was silent: 
 reports while the database is away cannot be stored.
 """
 
+import logging
 import time
 
 from django.db import InterfaceError, OperationalError
@@ -12,6 +13,8 @@ from controlplane.base import read_only
 
 # Connection exceptions; the server is stopping or starting; it takes no writes.
 _CONNECTION_CODES = ("08", "57P", read_only.SQLSTATE)
+
+SAID_AGAIN_S = 10.0  # Of an outage that goes on.
 
 _database_lost_at: list[float] = []  # Monotonic; the last loss only.
 _away: set[str] = set()  # Addresses of Redis servers.
@@ -32,6 +35,50 @@ class Pause:
     def begin(self) -> None:
         """Leave the server alone: it has just failed."""
         self._until_s = time.monotonic() + self._seconds
+
+
+class LossFilter(logging.Filter):
+    """Turns the traceback of an error that says that the database is lost into one line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep every record."""
+        error = _loss_of(record)
+        if error is not None:
+            record.msg, record.args = f"{record.getMessage()}: {_line(error)}", ()
+            record.exc_info = None
+        return True
+
+
+class TaskFilter(logging.Filter):
+    """Keeps one record in ten seconds of tasks that fail for want of the database.
+
+    Several fail each second until it is back, all with the same error.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pause = Pause(SAID_AGAIN_S)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the record, or drop it as said already."""
+        error = _loss_of(record)
+        if error is None:
+            return True
+        if self._pause.lasts:
+            return False
+        self._pause.begin()
+        record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+        record.msg, record.args = "tasks wait for the database: %s", (_line(error),)
+        return True
+
+
+def _loss_of(record: logging.LogRecord) -> BaseException | None:
+    error = record.exc_info[1] if record.exc_info else None
+    return error if error is not None and is_database_lost(error) else None
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def is_database_lost(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ import contextvars
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections, connections
@@ -152,6 +152,53 @@ class FileThreads:
             return function()
         finally:
             self._free.release()
+
+
+class Readable(Protocol):
+    """An open file, or a part of one."""
+
+    def read(self, length: int = ..., /) -> bytes:
+        """The next bytes; none at the end."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class FileOnThreads:
+    """An open file that is read and closed on file threads, for a response that is streamed."""
+
+    def __init__(self, threads: FileThreads, file: Readable) -> None:
+        self._threads = threads
+        self._file = file
+        self._is_reading = False
+        self._is_over = False
+
+    def read(self, length: int = -1) -> bytes:
+        """The next bytes; none at the end.
+
+        Raises:
+            TimeoutError: It took too long, or no thread is free.
+        """
+        return self._threads.run(lambda: self._read(length))
+
+    def close(self) -> None:
+        """Close the file, at the end of a read that hangs.
+
+        Raises:
+            TimeoutError: It took too long, or no thread is free.
+        """
+        self._is_over = True
+        if not self._is_reading:
+            self._threads.run(self._file.close)
+
+    def _read(self, length: int) -> bytes:
+        self._is_reading = True
+        try:
+            return self._file.read(length)
+        finally:
+            self._is_reading = False
+            if self._is_over:  # Closing waits for a read that is under way.
+                self._file.close()
 
 
 class _Shared:

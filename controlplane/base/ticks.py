@@ -17,6 +17,7 @@ import redis
 from django.conf import settings
 
 from controlplane.base import wakeups
+from controlplane.base.server_losses import is_database_lost
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Budget:
 
 
 def run_all(*parts: Callable[[], object]) -> None:
-    """Run all parts of a tick, those after one that raises as well.
+    """Run all parts of a tick, those after one that raises as well, unless the database is lost.
 
     Raises:
         Exception: That of the first part that raised; those of others are logged.
@@ -61,6 +62,8 @@ def run_all(*parts: Callable[[], object]) -> None:
             if first is not None:
                 logger.exception("%s failed", part.__name__)
             first = first or error
+            if is_database_lost(error):
+                break  # The others need it, too; the next tick makes up for them.
     if first is not None:
         raise first
 

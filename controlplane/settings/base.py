@@ -410,7 +410,11 @@ CELERY_BEAT_SCHEDULER = "controlplane.base.schedules:WatchedScheduler"
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"context": {"()": "controlplane.base.logs.ContextFilter"}},
+    "filters": {
+        "context": {"()": "controlplane.base.logs.ContextFilter"},
+        "losses": {"()": "controlplane.base.server_losses.LossFilter"},
+        "losses_in_tasks": {"()": "controlplane.base.server_losses.TaskFilter"},
+    },
     "formatters": {
         "json": {
             "()": "pythonjsonlogger.json.JsonFormatter",
@@ -429,7 +433,7 @@ LOGGING: dict[str, Any] = {
         "console": {
             "class": "logging.StreamHandler",
             "formatter": env.text("WEIR_LOG_FORMAT", "json"),
-            "filters": ["context"],
+            "filters": ["context", "losses"],
         }
     },
     "root": {"handlers": ["console"], "level": env.text("WEIR_LOG_LEVEL", "INFO")},
@@ -439,7 +443,8 @@ LOGGING: dict[str, Any] = {
         "uvicorn.error": {"handlers": [], "propagate": True},
         "uvicorn.access": {"handlers": [], "propagate": True, "level": "WARNING"},
         "django.request": {"level": "ERROR"},  # Its warnings repeat that line.
-        "celery.app.trace": {"level": "WARNING"},  # A line per task would be most of the log.
+        # A line per task would be most of the log.
+        "celery.app.trace": {"level": "WARNING", "filters": ["losses_in_tasks"]},
         "celery.worker.strategy": {"level": "WARNING"},
         "py4j": {"level": "WARNING"},  # It logs every connection that it closes.
         "celery.beat": {"level": "WARNING"},

@@ -10,6 +10,7 @@ from django.urls import path, reverse
 from controlplane.accounts.models import Role
 from controlplane.base.errors import existing
 from controlplane.base.formatting import iso, size
+from controlplane.base.threads import FileOnThreads
 from frontend.about import log_search
 from frontend.about.log_entries import Entry, Wanted, cut
 from frontend.about.log_search import Shown
@@ -102,12 +103,13 @@ def download(request: HttpRequest, job_id: str, number: int) -> FileResponse:
     """The log as it is now; of a huge one, the last ``DOWNLOAD_BYTES_MAX``."""
     driver = _driver_or_404(pages.job_or_404(job_id), number)
     try:
-        file = driver_files.log_readers.run(lambda: driver_files.open_log(driver))
+        last = driver_files.log_readers.run(
+            lambda: LastBytes(driver_files.open_log(driver), DOWNLOAD_BYTES_MAX)
+        )
     except OSError as error:
         raise Http404(_why_not(driver, error)) from error
-    last = LastBytes(file, DOWNLOAD_BYTES_MAX)
     return FileResponse(
-        last,
+        FileOnThreads(driver_files.log_readers, last),
         as_attachment=True,
         filename=f"{driver.job_id}-driver-{driver.number}.log",
         content_type="text/plain; charset=utf-8",

@@ -150,4 +150,5 @@ class UploadFileView(OneView):
             as_attachment=True,
             filename=artifact.file_name,
             content_type="text/x-python",
+            headers={"Content-Length": str(artifact.size)},
         )

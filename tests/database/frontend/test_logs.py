@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from functools import partial
 from html import unescape
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pytest_django.fixtures import Settings
 from controlplane.accounts.models import Role
 from controlplane.base.threads import FileThreads
 from frontend.about import log_search
-from frontend.about.log_tail import PART_BYTES
+from frontend.about.log_tail import PART_BYTES, LastBytes
 from jobs.drivers import driver_files
 from jobs.models import Driver, Job
 from tests import factories
@@ -151,6 +152,24 @@ def test_the_download_is_the_log_as_it_is(operator: Client, job: Job) -> None:
     assert response["Content-Disposition"] == f'attachment; filename="{job.pk}-driver-2.log"'
     assert response["Content-Type"].startswith("text/plain")
     assert operator.get(f"/jobs/{job.pk}/logs/1/download").status_code == 404
+
+
+def test_a_log_that_hangs_in_its_download_is_given_up(
+    operator: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(job.drivers.get(number=2), b"a line\n")
+    answers = threading.Event()
+    readers = FileThreads(1, "hung")
+    monkeypatch.setattr(driver_files, "log_readers", readers)
+    response = operator.get(f"/jobs/{job.pk}/logs/2/download")
+    monkeypatch.setattr(readers, "run", partial(readers.run, wait_s=0.01))
+    monkeypatch.setattr(LastBytes, "read", lambda last, length: answers.wait(20))
+    try:
+        with pytest.raises(TimeoutError, match="did not answer"):
+            list(response)
+    finally:
+        answers.set()
+        readers.close()
 
 
 def test_a_log_that_is_not_there_says_why(operator: Client, job: Job) -> None:

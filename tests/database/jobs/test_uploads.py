@@ -179,22 +179,29 @@ def test_a_file_that_comes_too_late_for_its_request_is_deleted(
     assert not Artifact.objects.exists()
 
 
+@pytest.mark.parametrize("is_streamed", [True, False])
 def test_a_read_that_hangs_is_not_waited_for(
-    operator: User, monkeypatch: pytest.MonkeyPatch
+    operator: User, monkeypatch: pytest.MonkeyPatch, *, is_streamed: bool
 ) -> None:
     """Nor is the closing of its file, which waits for the read."""
     artifact = uploads.store(operator, "orders.py", CODE)
     reader, writer = os.pipe()
     threads = FileThreads(1, "hung")
     run = threads.run
-    monkeypatch.setattr(threads, "run", lambda function, wait_s: run(function, wait_s=0.1))
+    monkeypatch.setattr(threads, "run", lambda function, wait_s=0.1: run(function, wait_s=0.1))
     monkeypatch.setattr(pipeline_files, "threads", threads)
     monkeypatch.setattr(Path, "open", lambda path, mode: os.fdopen(reader, mode))
     answers = Timer(30.0, os.close, (writer,))
     answers.start()
     try:
-        with pytest.raises(Unavailable):
-            uploads.beginning(artifact, 10)
+        if is_streamed:
+            file = uploads.opened(artifact)
+            with pytest.raises(TimeoutError):
+                file.read(10)
+            file.close()
+        else:
+            with pytest.raises(Unavailable):
+                uploads.beginning(artifact, 10)
         assert answers.is_alive()
     finally:
         if answers.is_alive():
