@@ -421,8 +421,9 @@ LOGGING: dict[str, Any] = {
             "fmt": "%(levelname)s %(name)s %(message)s",
             "rename_fields": {"levelname": "level", "name": "logger"},
             "timestamp": "time",  # ISO 8601, UTC.
-            # The context's fields are members of their own; color_message repeats the message.
-            "reserved_attrs": [*RESERVED_ATTRS, "context", "color_message"],
+            # The context's fields are members of their own; color_message repeats the message, and
+            # Celery's data the message and the traceback.
+            "reserved_attrs": [*RESERVED_ATTRS, "context", "color_message", "data"],
         },
         "plain": {
             "()": "controlplane.base.logs.PlainFormatter",
