@@ -13,11 +13,13 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import kombu.exceptions
 import redis
-from celery.beat import PersistentScheduler, ScheduleEntry
+from celery.beat import PersistentScheduler, ScheduleEntry, SchedulingError
 from celery.schedules import schedstate, schedule
 
 from controlplane.base import wakeups, watchdog
+from controlplane.base.server_losses import SAID_AGAIN_S, Pause
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,7 @@ REST_S = 10.0
 # The tick of jobs, whose gaps say that part of the control plane was down, rests for less.
 PULSE, PULSE_S = "jobs.tasks.tick", 4.0
 LOOK_S = 1.0  # Between two looks for a wake-up.
+_BROKER_AWAY = (kombu.exceptions.OperationalError, redis.RedisError, OSError)
 _BASE = datetime.now(UTC) - timedelta(seconds=time.monotonic())
 
 
@@ -55,17 +58,32 @@ def passed_s(since: datetime) -> float:
 class WatchedScheduler(PersistentScheduler):
     """Beat's scheduler, which rests while there is no work.
 
-    The watchdog watches its loop, unless it waits for the broker.
+    The watchdog watches its loop, unless it waits for the broker. A broker that is away is a line
+    in the log now and then; Celery's own scheduler says it of each task, with stack and traceback.
     """
 
     _awake_until = 0.0  # By the monotonic clock.
     _looks_at = 0.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._silence = Pause(SAID_AGAIN_S)
+        super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Send what is due; return the seconds until the next tick."""
         watchdog.came_round()
         interval_s: float = super().tick(*args, **kwargs)
         return interval_s
+
+    def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
+        """Send a due task; one that cannot be sent is due again at its next time."""
+        try:
+            self.apply_async(entry, producer=producer, advance=False)
+        except SchedulingError as error:
+            if isinstance(error.__context__, _BROKER_AWAY):
+                self._warn("the broker takes no tasks: %s", error.__context__)
+            else:
+                logger.exception("the task %s could not be sent", entry.name)
 
     def is_due(self, entry: ScheduleEntry) -> tuple[bool, float]:
         """Whether a task is due, and the seconds until the next check."""
@@ -84,9 +102,14 @@ class WatchedScheduler(PersistentScheduler):
             try:
                 self._awake_until = now + wakeups.awake_s()
             except redis.RedisError as error:
-                logger.warning("beat does not rest: Redis: %s", error)
+                self._warn("beat does not rest: Redis: %s", error)
                 self._awake_until = self._looks_at
         return now < self._awake_until
+
+    def _warn(self, text: str, error: BaseException) -> None:
+        if not self._silence.lasts:
+            self._silence.begin()
+            logger.warning(text, error)
 
     def schedules_equal(self, *_: Any) -> bool:
         """Whether the schedule is still that of the start: always, so it is not compared."""

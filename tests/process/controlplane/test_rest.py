@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from celery.beat import ScheduleEntry
@@ -113,6 +114,48 @@ def test_beat_does_not_rest_without_redis(
         assert not scheduler.is_due(ticked)[0]
     wait(schedules.LOOK_S)
     assert scheduler.is_due(ticked)[0]
+
+
+def test_a_broker_that_is_away_is_one_line(
+    scheduler: WatchedScheduler,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And looked for as often as before."""
+    with running_redis() as mortal:
+        settings.REDIS_URL = mortal.url
+    sent = {"tick": entry(task=PULSE), "look": entry(task="checkpoints.tasks.tick")}
+    tried: list[str] = []
+    refused = scheduler.apply_async
+
+    def apply(entry: ScheduleEntry, **kwargs: Any) -> Any:
+        tried.append(entry.task)
+        return refused(entry, **kwargs)
+
+    monkeypatch.setattr(scheduler, "apply_async", apply)
+    with app.connection_for_write(
+        settings.REDIS_URL, transport_options={"max_retries": 0}
+    ) as broker:
+        producer = app.amqp.Producer(broker, auto_declare=False)
+        for ticked in sent.values():
+            assert scheduler._is_awake()
+            ticked.options["retry"] = False
+            scheduler.apply_entry(ticked, producer=producer)
+    assert tried == [PULSE, "checkpoints.tasks.tick"]
+    (record,) = caplog.records
+    assert "Redis" in record.getMessage()
+    assert record.exc_info is None
+
+
+def test_a_task_that_cannot_be_sent_for_another_reason_keeps_its_traceback(
+    scheduler: WatchedScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        ticked = entry(task=PULSE)
+        ticked.args = [object()]  # No JSON.
+        scheduler.apply_entry(ticked)
+    assert [bool(record.exc_info) for record in caplog.records] == [True, True]
 
 
 def test_the_rest_of_the_pulse_is_shorter_than_a_gap() -> None:
