@@ -47,7 +47,7 @@ class Standing(StrEnum):
 class ManagedClaim:
     """The claim of a driver that a control plane launched; empty fields: an older version's."""
 
-    control_plane: str  # The URL under which the driver reaches it.
+    control_plane: str  # Its URL, as people reach it.
     driver: str  # The beginning of the SHA-256 of its token, in hexadecimal.
 
     @classmethod
