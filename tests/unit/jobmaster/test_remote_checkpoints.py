@@ -1,31 +1,20 @@
 """Checkpoints decided by a coordinator elsewhere: what comes late, twice or not at all."""
 
-from collections import deque
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from tests.builders import decline, line, subtask
-from tests.unit.jobmaster.job_harness import (
-    JOB,
-    LAYOUT,
-    PLAN,
-    JobHarness,
-    acknowledgement,
-    state_file,
-)
-from weir.config import CheckpointConfig, RestartConfig, RestartStrategyKind
+from tests.unit.jobmaster.job_harness import JOB, LAYOUT, acknowledgement, state_file
+from tests.unit.jobmaster.managed_harness import ONE, Managed, inline, managed, wait
 from weir.errors import ProtocolError, StorageError
-from weir.ids import AttemptNumber, CheckpointId, StateHandle
-from weir.jobmaster.fence import Fence
+from weir.ids import AttemptNumber, CheckpointId
 from weir.jobmaster.remote_coordination import LOOK_AGAIN_MS
 from weir.jobmaster.triggered_checkpoints import Stage
-from weir.protocol.coordinator import CoordinatorState, check_invariants, step
-from weir.protocol.deployment import ReleaseSlot, StopProcess, WorkerExited
-from weir.protocol.driver_messages import CancelJob, DriverCommand, DriverEvent
-from weir.protocol.elements import BarrierOptions, CheckpointBarrier, CheckpointKind
+from weir.protocol.deployment import ReleaseSlot, StopProcess
+from weir.protocol.driver_messages import CancelJob
+from weir.protocol.elements import CheckpointKind
 from weir.protocol.events import AttemptStarted, CheckpointSettled, JobChanged
 from weir.protocol.lifecycle import FailureReason, JobStatus, SubtaskStatus
 from weir.protocol.lineage import UNKNOWN
@@ -38,145 +27,18 @@ from weir.protocol.messages import (
     CheckpointingStopped,
     CheckpointRequested,
     CheckpointsRestored,
-    CoordinatorEvent,
     DiscardCheckpoint,
-    DiscardHandles,
     DiscardPending,
     FailJob,
     JobEnded,
     ManifestFailed,
     ManifestWritten,
-    RecordAborted,
-    RecordCompleted,
-    Tick,
     TimeLost,
     TriggerCheckpoint,
     WriteManifest,
 )
-from weir.storage.attempt_claims import ManagedClaim
-from weir.storage.manifest import Manifest, Tombstone, load
+from weir.storage.manifest import Manifest, Tombstone
 from weir.storage.memory import MemoryStore
-from weir.storage.store import checksum_of
-
-T = TypeVar("T")
-ONE = CheckpointId(1)
-URL = "https://weir.example"
-CLAIM = ManagedClaim(URL, "0" * 16).dump()
-DISCARDS = (DiscardCheckpoint, DiscardHandles, DiscardPending)
-
-
-class Distant:
-    """A coordinator at the other end of two queues that move when the test says so.
-
-    ``tells_records``: whether it also sends what only concerns records, as it may or may not.
-    """
-
-    def __init__(
-        self, *, tells_records: bool = True, claim: bytes = CLAIM, **settings: Any
-    ) -> None:
-        self.state = CoordinatorState(config=CheckpointConfig(**{"interval_ms": 1_000, **settings}))
-        self.is_away = False
-        self.claim = claim
-        self.told: list[DriverEvent] = []  # All there ever were.
-        self.posted: list[CoordinatorEvent] = []  # Those of them for the coordinator.
-        self.up: deque[CoordinatorEvent] = deque()
-        self.down: deque[DriverCommand] = deque()
-        self.discards: list[Any] = []
-        self._tells_records = tells_records
-
-    def post(self, event: DriverEvent) -> None:
-        self.told.append(event)
-        if isinstance(event, CoordinatorEvent):
-            self.posted.append(event)
-            self.up.append(event)
-
-    def fold(self, event: CoordinatorEvent, now_ms: int) -> None:
-        done = step(self.state, event, now_ms)
-        check_invariants(done.state)
-        self.state = done.state
-        for command in done.commands:
-            if isinstance(command, DISCARDS):
-                self.discards.append(command)
-            elif self._tells_records or not isinstance(command, RecordAborted | RecordCompleted):
-                self.down.append(command)
-
-    def events_of(self, kind: type[T]) -> list[T]:
-        return [event for event in self.posted if isinstance(event, kind)]
-
-
-class Managed(JobHarness):
-    """A job master under a control plane."""
-
-    def __init__(
-        self, *, tells_records: bool = True, claim: bytes = CLAIM, **settings: Any
-    ) -> None:
-        checkpoints = settings.pop("checkpoints", {})
-        self.control = Distant(tells_records=tells_records, claim=claim, **checkpoints)
-        self.ahead_ms = 0  # The control plane's clock, of this one.
-        super().__init__(control=self.control, checkpoints=checkpoints, **settings)
-
-    def go_up(self) -> None:
-        """Deliver what was posted."""
-        while self.control.up:
-            self.control.fold(self.control.up.popleft(), self.clock.ms + self.ahead_ms)
-
-    def go_down(self, *kinds: type) -> None:
-        """Commands arrive; with kinds, only those before the first of another kind."""
-        down = self.control.down
-        while down and (not kinds or isinstance(down[0], kinds)):
-            self.master.on_command(down.popleft())
-
-    def settle(self) -> None:
-        """Everything moves until nothing does."""
-        while self.control.up or self.control.down or self.cluster.waiting:
-            self.go_up()
-            self.go_down()
-            self.cluster.run()
-
-    def triggered(self) -> CheckpointId:
-        """The control plane triggers a checkpoint, and the workers have it."""
-        self.go_up()
-        self.alive()
-        self.clock.ms += 1_000
-        self.control.fold(Tick(), self.clock.ms)
-        self.go_down()
-        return self.told(TriggerCheckpoint)[-1].barrier.checkpoint_id
-
-    def manifest_command(self) -> WriteManifest:
-        """A checkpoint is triggered and acknowledged, and its manifest commanded."""
-        self.acknowledge(self.triggered())
-        self.go_up()
-        (command,) = (c for c in self.control.down if isinstance(c, WriteManifest))
-        return command
-
-    def acknowledge_with(self, checkpoint_id: int, *handles: StateHandle) -> None:
-        for chain in PLAN.chain_subtasks:
-            held = handles if chain == subtask("sink-0") else ()
-            ack = acknowledgement(chain, checkpoint_id, self.attempt, *held)
-            self.master.on_worker(chain.index, ack)
-
-    def fail(self) -> None:
-        """A worker process is killed."""
-        self.master.on_slot(WorkerExited(0, self.attempt, 100, -9, ""))
-
-    def stored(self, checkpoint_id: int = 1) -> Manifest | Tombstone | None:
-        path = LAYOUT.manifest(CheckpointId(checkpoint_id))
-        return load(self.store.read(path)) if self.store.exists(path) else None
-
-    def barrier(self, checkpoint_id: int, attempt: int = 1) -> TriggerCheckpoint:
-        barrier = CheckpointBarrier(CheckpointId(checkpoint_id), 0, BarrierOptions())
-        return TriggerCheckpoint(AttemptNumber(attempt), barrier, PLAN.source_subtasks)
-
-
-def managed(**settings: Any) -> Managed:
-    job = Managed(**settings)
-    job.running()
-    job.go_up()
-    return job
-
-
-def inline(data: bytes = b"inline") -> StateHandle:
-    return StateHandle("operator", "x", len(data), checksum_of(data), inline=data, mode="split")
 
 
 @pytest.mark.parametrize("tells_records", [True, False])
@@ -476,15 +338,6 @@ def test_a_checkpoint_that_takes_too_long_is_given_up_without_the_control_plane(
     assert job.completions == [(2, False)]
 
 
-def wait(job: Managed, ms: int) -> None:
-    """Time passes with everybody alive."""
-    while ms > 0:
-        passing = min(ms, 1_000)
-        job.alive()
-        job.wait(passing)
-        ms -= passing
-
-
 def test_what_everybody_acknowledged_is_not_given_up() -> None:
     """Its manifest may have been asked for, and the coordinator cannot be asked."""
     job = managed(checkpoints={"timeout_ms": 2_000})
@@ -672,187 +525,6 @@ def test_savepoints_leave_nothing_behind_here() -> None:
     assert job.control.events_of(ManifestWritten) == [ManifestWritten(ONE)]
     assert job.master._checkpoints._checkpoints[ONE].stage is Stage.OVER
     assert job.master._checkpoints.next_due_ms() is None
-
-
-# Two drivers of one job, the older of which the control plane has given up.
-
-
-def test_the_newest_driver_begins_although_the_older_one_takes_another_number() -> None:
-    """The older one restarts its attempt between the newest one's look and its claim."""
-    store = MemoryStore()
-    older = managed(store=store)
-    newest = Managed(store=store)
-    newest.master.start()
-    newest.cluster.run(1)  # It has seen attempt 1, and is about to claim the next.
-    older.fail()
-    older.restarted()
-    assert older.attempt == 2
-    newest.cluster.run()
-    newest.register(0, 1)
-    newest.ready(0, 1)
-    newest.cluster.run()
-    newest.subtasks(SubtaskStatus.RUNNING)
-    assert (newest.attempt, newest.status) == (3, JobStatus.RUNNING)
-    older.fail()
-    wait(older, 5_000)  # The restart's delay.
-    older.cluster.run()
-    assert older.master.left is not None
-    assert "another driver runs" in older.master.left
-    assert older.status is not JobStatus.FAILED
-
-
-def test_an_older_driver_finds_out_at_its_next_manifest() -> None:
-    store = MemoryStore()
-    older = managed(store=store)
-    older.acknowledge(older.triggered())
-    newest = managed(store=store)
-    older.settle()
-    assert older.stored() is None
-    assert older.completions == []
-    assert older.master.left is not None
-    assert newest.master.left is None
-
-
-@pytest.mark.parametrize(
-    ("url", "named"),
-    [
-        (URL, "another driver runs job now"),
-        ("https://copy.example", "a driver of the control plane at https://copy.example runs job"),
-    ],
-)
-def test_a_driver_that_another_control_plane_launched_is_named(url: str, named: str) -> None:
-    store = MemoryStore()
-    older = managed(store=store)
-    older.acknowledge(older.triggered())
-    managed(store=store, claim=ManagedClaim(url, "1" * 16).dump())
-    older.settle()
-    assert older.master.left is not None
-    assert older.master.left.startswith(named)
-    assert ("stop the one that is the copy" in older.master.left) == (url != URL)
-
-
-def test_a_driver_that_loses_the_race_for_an_attempt_names_the_control_plane() -> None:
-    store = MemoryStore()
-    older = managed(store=store)
-    older.fail()
-    other = ManagedClaim("https://copy.example", "1" * 16).dump()
-    assert Fence(store, JOB, other).claim(AttemptNumber(2))
-    wait(older, 5_000)  # The restart's delay.
-    older.cluster.run()
-    assert older.master.left is not None
-    assert "https://copy.example" in older.master.left
-
-
-# Savepoints and stops.
-
-
-def asked(job: Managed, kind: CheckpointKind, target: Path) -> CheckpointId:
-    """The control plane wants a savepoint, and the workers have its trigger."""
-    job.go_up()
-    job.control.fold(CheckpointRequested("r", kind, str(target)), job.clock.ms)
-    job.go_down()
-    return job.told(TriggerCheckpoint)[-1].barrier.checkpoint_id
-
-
-@pytest.mark.parametrize("tells_records", [True, False])
-def test_a_savepoint_is_written_for_the_control_plane_and_no_sink_commits_for_it(
-    tells_records: bool, tmp_path: Path
-) -> None:
-    job = managed(tells_records=tells_records)
-    number = asked(job, CheckpointKind.SAVEPOINT, tmp_path / "one")
-    job.acknowledge(number)
-    job.settle()
-    decided = job.stored(number)
-    assert isinstance(decided, Manifest)
-    assert decided.location == str(tmp_path / "one")
-    assert load((tmp_path / "one" / "manifest").read_bytes()) == decided
-    assert job.completions == []
-    (settled,) = job.happened(CheckpointSettled)
-    assert (settled.checkpoint_id, settled.failure) == (number, None)
-    assert job.master.next_due_ms() is not None
-    assert job.master._checkpoints._checkpoints[number].stage is Stage.OVER
-
-
-def test_a_savepoint_whose_place_is_taken_is_answered_and_the_job_goes_on(tmp_path: Path) -> None:
-    job = managed()
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "manifest").write_bytes(b"another")
-    number = asked(job, CheckpointKind.SAVEPOINT, tmp_path / "one")
-    job.acknowledge(number)
-    job.settle()
-    (failed,) = job.control.events_of(ManifestFailed)
-    assert "holds a savepoint already" in failed.cause
-    assert not failed.may_exist
-    assert job.status is JobStatus.RUNNING
-    assert (tmp_path / "one" / "manifest").read_bytes() == b"another"
-
-
-@pytest.mark.parametrize("kind", [CheckpointKind.STOP_SUSPEND, CheckpointKind.STOP_DRAIN])
-def test_a_stop_is_announced_as_the_last_word_and_ends_the_job(
-    kind: CheckpointKind, tmp_path: Path
-) -> None:
-    job = managed()
-    number = asked(job, kind, tmp_path / "one")
-    job.acknowledge(number)
-    job.settle()
-    assert job.completions == [(number, True)]
-    job.subtasks(SubtaskStatus.FINISHED)
-    job.settle()
-    assert job.status is JobStatus.FINISHED
-    assert isinstance(job.stored(number), Manifest)
-
-
-def test_subtasks_that_ended_for_a_drain_ask_for_no_final_checkpoint(tmp_path: Path) -> None:
-    job = managed()
-    number = asked(job, CheckpointKind.STOP_DRAIN, tmp_path / "one")
-    job.subtasks(SubtaskStatus.ENDED)
-    job.acknowledge(number)
-    job.settle()
-    job.alive()
-    job.wait(LOOK_AGAIN_MS)
-    job.settle()
-    assert job.control.events_of(CheckpointRequested) == []
-
-
-def test_a_drain_given_up_here_fails_the_attempt_since_its_sources_have_ended(
-    tmp_path: Path,
-) -> None:
-    job = managed(
-        checkpoints={"timeout_ms": 500}, restart=RestartConfig(kind=RestartStrategyKind.FIXED_DELAY)
-    )
-    asked(job, CheckpointKind.STOP_DRAIN, tmp_path / "one")
-    job.control.is_away = True
-    job.alive()
-    job.wait(500)
-    assert job.status is JobStatus.RESTARTING
-    assert [event.reason for event in job.control.events_of(CheckpointGivenUp)] == [
-        FailureReason.CONTROL_PLANE_AWAY
-    ]
-    job.control.is_away = False
-    job.settle()  # What the control plane says of it comes too late, and does no harm.
-    assert job.status is JobStatus.RESTARTING
-
-
-def test_a_stop_whose_attempt_failed_is_completed_by_the_next_without_checkpoints(
-    tmp_path: Path,
-) -> None:
-    job = managed()
-    number = asked(job, CheckpointKind.STOP_SUSPEND, tmp_path / "one")
-    job.acknowledge(number)
-    job.settle()
-    job.fail()
-    job.settle()
-    job.wait(0)
-    job.settle()
-    job.ready(0, 1)
-    job.settle()
-    assert job.deploys[-1].completes_stop
-    job.subtasks(SubtaskStatus.RUNNING)
-    job.settle()
-    assert [started.attempt for started in job.control.events_of(CheckpointingStarted)] == [1]
-    job.subtasks(SubtaskStatus.FINISHED)
-    job.settle()
-    assert job.status is JobStatus.FINISHED
 
 
 def test_the_line_that_an_attempt_builds_on_is_told() -> None:

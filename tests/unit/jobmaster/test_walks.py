@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.builders import subtask
 from tests.unit.jobmaster.job_harness import FakeCluster, JobHarness, acknowledgement
-from tests.unit.jobmaster.test_remote_checkpoints import Distant, Managed, managed
+from tests.unit.jobmaster.managed_harness import Distant, Managed, managed
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.job_master import JobMaster

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.unit.jobmaster.job_harness import JobHarness, delayed, stored_checkpoint
-from tests.unit.jobmaster.test_remote_checkpoints import Managed
+from tests.unit.jobmaster.managed_harness import Managed
 from weir.config import RestartConfig, RestartStrategyKind
 from weir.ids import CheckpointId, JobId
 from weir.protocol.deployment import SlotFailed
