@@ -4,6 +4,22 @@ This package wires the apps together and holds the library that they share. ``jo
 ``checkpoints``, on top of ``weir.protocol``, decide about jobs and checkpoints.
 """
 
+import sys
+from types import TracebackType
+
+from django.core.exceptions import ImproperlyConfigured
+
 from controlplane.celery import app as celery_app
 
 __all__ = ["celery_app"]
+
+
+def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Say in a line what is wrong with the settings, in every program."""
+    if isinstance(error, ImproperlyConfigured):
+        print(f"{error}.", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _end

@@ -3,29 +3,34 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, ProgrammingError, connection
+from django.db import NotSupportedError, OperationalError, ProgrammingError, connection
 from psycopg2.errors import UndefinedColumn, UndefinedTable
 
 
 class DatabaseCommand(BaseCommand):
     """A command that says what to do where the database is away, or not prepared."""
 
+    start_advice = (
+        "Start the control plane in another terminal (weir up, or python manage.py weir_up)"
+    )
+
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Look for the database, then run the command.
 
         Raises:
-            CommandError: The database is away, or lacks tables of this version.
+            CommandError: The database is away, too old, or lacks tables of this version.
         """
         try:
             connection.ensure_connection()
         except OperationalError as error:
             first_line = str(error).partition("\n")[0].strip()
             raise CommandError(
-                f"The control plane's database is not there: {first_line}. Start the control "
-                "plane in another terminal (weir up, or python manage.py weir_up), or set "
-                "DATABASE_URL to the address of its database, "
+                f"The control plane's database is not there: {first_line}. {self.start_advice}, or "
+                "set DATABASE_URL to the address of its database, "
                 "postgres://USER:PASSWORD@HOST:PORT/NAME."
             ) from error
+        except NotSupportedError as error:
+            raise CommandError(f"The control plane's database is too old: {error}") from error
         try:
             return super().execute(*args, **options)
         except ProgrammingError as error:

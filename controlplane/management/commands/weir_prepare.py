@@ -2,17 +2,24 @@
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db import ProgrammingError, connection
+from django.db.migrations.exceptions import MigrationSchemaMissing
+from django.db.migrations.recorder import MigrationRecorder
+from psycopg2.errors import InsufficientPrivilege
 
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.services import create_token, ensure_account
 from controlplane.base import clock
+from controlplane.base.management.database_command import DatabaseCommand
 from controlplane.embedded.demo import ensure_demo
 from controlplane.embedded.server import kept_secret
 from controlplane.launcher_role import ensure_launcher_role
@@ -22,9 +29,10 @@ OPERATOR, ADMIN = "operator", "admin"
 TOKEN_LIFETIME = timedelta(days=1)  # Each start prints another one.
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     """Bring the database and the static files up to date, before services start. Idempotent."""
 
+    start_advice = "Start PostgreSQL, create the database"
     help = (
         "Migrate the database, give the launcher's role its rights if WEIR_LAUNCHER_ROLE names "
         "one, and collect the static files; with --operator, --admin and --demo also create "
@@ -58,9 +66,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare; with an account, print a JSON object: a token, the demo job, jobs that go on."""
-        call_command("migrate", interactive=False, verbosity=0)
+        self._check_encoding()
+        with _with_rights("ALTER DATABASE {name} OWNER TO {user}"):
+            call_command("migrate", interactive=False, verbosity=0)
         if settings.WEIR_LAUNCHER_ROLE:
-            ensure_launcher_role(settings.WEIR_LAUNCHER_ROLE, settings.WEIR_LAUNCHER_PASSWORD)
+            with _with_rights("ALTER ROLE {user} CREATEROLE"):
+                ensure_launcher_role(settings.WEIR_LAUNCHER_ROLE, settings.WEIR_LAUNCHER_PASSWORD)
         if options["no_static"]:
             return
         settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
@@ -69,6 +80,46 @@ class Command(BaseCommand):
             _account(ADMIN, options["admin"], Role.ADMIN)
         if options["operator"]:
             self.stdout.write(json.dumps(_prepared(**options)))
+
+    def _check_encoding(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT datname, pg_encoding_to_char(encoding) FROM pg_database "
+                "WHERE datname = current_database()"
+            )
+            name, encoding = cursor.fetchone()
+            is_new = (
+                MigrationRecorder.Migration._meta.db_table
+                not in connection.introspection.table_names(cursor)
+            )
+        if encoding == "UTF8":
+            return
+        text = (
+            f"The database {name} has the encoding {encoding}, and texts of jobs hold any "
+            f"character. Create it anew: CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0"
+        )
+        if is_new:
+            raise CommandError(text)
+        self.stderr.write(f"{text}, and restore a dump of this one into it.")
+
+
+@contextmanager
+def _with_rights(to_get_them: str) -> Iterator[None]:
+    """Turn a refusal within into a line with advice, a statement for the database's superuser."""
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error)) from error
+    except (MigrationSchemaMissing, ProgrammingError) as error:
+        database = error if isinstance(error, ProgrammingError) else error.__context__
+        refusal = database and database.__cause__
+        if not isinstance(refusal, InsufficientPrivilege):
+            raise
+        user, name = connection.settings_dict["USER"], connection.settings_dict["NAME"]
+        raise CommandError(
+            f"The role {user} may not prepare the database {name}: {str(refusal).splitlines()[0]}. "
+            f"As a superuser: {to_get_them.format(user=user, name=name)}"
+        ) from error
 
 
 def _prepared(*, operator: Path, demo: bool, **options: Any) -> dict[str, Any]:
