@@ -14,7 +14,7 @@ class ControlPlaneConfig(AppConfig):
         The interpreter's last collections of garbage walk over all that is loaded several times, a
         fifth of a second of a processor at the end of each process.
         """
-        from controlplane.base import read_only
+        from controlplane.base import unusable_database
 
-        connection_created.connect(read_only.note_connection)
+        connection_created.connect(unusable_database.note_connection)
         atexit.register(gc.freeze)

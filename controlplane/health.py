@@ -2,17 +2,14 @@
 
 import asyncio
 import logging
-from functools import cache
 
 import redis
 from django.conf import settings
 from django.db import connection
-from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from controlplane.base import problems, read_only, ticks, wakeups, watchdog
+from controlplane.base import problems, ticks, unusable_database, wakeups, watchdog
 from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
 
 logger = logging.getLogger(__name__)
@@ -51,24 +48,14 @@ async def _database() -> Report:
             return {"database": full.detail, "migrations": "unknown"}
         logger.warning("not ready: %s", str(error).strip() or "no thread was free in time")
         return {"database": "cannot be reached", "migrations": "unknown"}
-    applied = f"{missing} to be applied: run manage.py migrate" if missing else OK
-    return {"database": read_only.SAID if is_read_only else OK, "migrations": applied}
+    applied = f"{missing} to be applied: run manage.py weir_prepare" if missing else OK
+    said = unusable_database.DatabaseReadOnly.said if is_read_only else OK
+    return {"database": said, "migrations": applied}
 
 
 def _look() -> tuple[bool, int]:
-    return read_only.is_read_only(connection), _missing_migrations()
-
-
-def _missing_migrations() -> int:
-    applied = MigrationRecorder(connection).applied_migrations()
-    return len(_migrations() - applied.keys())
-
-
-@cache
-def _migrations() -> frozenset[tuple[str, str]]:
-    loader = MigrationLoader(None)  # The migrations of this process's code.
-    assert loader.disk_migrations is not None
-    return frozenset(loader.disk_migrations)
+    missing = unusable_database.missing_migrations(connection)
+    return unusable_database.is_read_only(connection), missing
 
 
 def _redis() -> Report:

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 
 from controlplane.accounts.models import Role, Token, User, digest_of
 from controlplane.audit.models import record
-from controlplane.base import read_only
+from controlplane.base import unusable_database
 from controlplane.base.lookups import only
 
 if TYPE_CHECKING:  # Not there at run time: it comes with the stubs.
@@ -60,7 +60,7 @@ def token_in(authorization: str) -> Token | None:
     if token.last_used_at is None or token.now - token.last_used_at >= LAST_USE_EVERY:
         # The condition is repeated so that only one of many concurrent requests writes.
         stale = Q(last_used_at=None) | Q(last_used_at__lte=token.now - LAST_USE_EVERY)
-        with read_only.notes("the use of a token"):
+        with unusable_database.notes("the use of a token"):
             rows = Token.objects.filter(stale, pk=token.pk).update(last_used_at=token.now)
             if rows and token.last_used_at is None:
                 record(token.user, "token.first_use", f"token/{token.pk}")

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Session, User, digest_of
 from controlplane.audit.models import record
-from controlplane.base import read_only
+from controlplane.base import unusable_database
 
 NOTED_AFTER = timedelta(minutes=1)
 BROWSER_LENGTH_MAX = 200
@@ -55,7 +55,7 @@ class SessionStore(DatabaseStore):
         now = timezone.now()
         if row is not None and now - row.used_at >= NOTED_AFTER:
             end = _end(row.began_at, now)
-            with read_only.notes("the use of a session"):
+            with unusable_database.notes("the use of a session"):
                 Session.objects.filter(pk=row.pk).update(used_at=now, expire_date=end)
         return row
 

@@ -19,7 +19,7 @@ from django.views import defaults
 from redis.exceptions import OutOfMemoryError, RedisError
 from rest_framework import exceptions
 
-from controlplane.base import logs, read_only, server_losses
+from controlplane.base import logs, server_losses, unusable_database
 from controlplane.base.errors import DiskFull, Refusal, TooLarge, is_disk_full
 from controlplane.base.limits.throttling import AnonymousThrottle
 
@@ -124,8 +124,9 @@ def of_exception(request: HttpRequest | None, error: BaseException) -> JsonRespo
         case OperationalError() | InterfaceError():
             logger.warning("the database did not answer: %s", error)
             server_losses.note_database_error(error)
-            is_read_only = isinstance(error, read_only.DatabaseReadOnly)
-            said = read_only.SAID if is_read_only else "could not be reached or ended the query"
+            said = "could not be reached or ended the query"
+            if isinstance(error, unusable_database.UnusableDatabase):
+                said = error.said
             return problem(
                 request,
                 503,
@@ -184,7 +185,8 @@ def database_page(request: HttpRequest, error: BaseException) -> HttpResponse:
     server_losses.note_database_error(error)
     context = {
         "is_sent": request.method not in ("GET", "HEAD"),
-        "is_read_only": isinstance(error, read_only.DatabaseReadOnly),
+        "is_read_only": isinstance(error, unusable_database.DatabaseReadOnly),
+        "is_unprepared": isinstance(error, unusable_database.DatabaseUnprepared),
     }
     page = get_template("503.html").render(context)
     headers = {"Retry-After": str(DATABASE_RETRY_AFTER_S), "Cache-Control": "no-store"}

@@ -9,10 +9,9 @@ import time
 
 from django.db import InterfaceError, OperationalError
 
-from controlplane.base import read_only
+from controlplane.base.unusable_database import UnusableDatabase
 
-# Connection exceptions; the server is stopping or starting; it takes no writes.
-_CONNECTION_CODES = ("08", "57P", read_only.SQLSTATE)
+_CONNECTION_CODES = ("08", "57P")  # Connection exceptions; the server is stopping or starting.
 
 SAID_AGAIN_S = 10.0  # Of an outage that goes on.
 
@@ -86,7 +85,7 @@ def is_database_lost(error: BaseException) -> bool:
 
     Source: PostgreSQL, appendix A, error codes; psycopg2 has none where the connection broke.
     """
-    if isinstance(error, InterfaceError):
+    if isinstance(error, InterfaceError | UnusableDatabase):
         return True
     if not isinstance(error, OperationalError):
         return False

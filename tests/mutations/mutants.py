@@ -782,17 +782,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_planted(
-        "tests/database/controlplane/test_read_only.py",
-        "controlplane/base/read_only.py",
-        ('context["connection"].close()', "pass"),
+        "tests/database/controlplane/test_unusable_database.py",
+        "controlplane/base/unusable_database.py",
+        ("        connection.close()", "        pass"),
+        ("        if is_prepared:", "        if False:"),
         ("if _execute not in connection.execute_wrappers:", "if True:"),
     ),
     *_planted(
-        "tests/database/controlplane/test_read_only.py",
+        "tests/database/controlplane/test_unusable_database.py",
         "controlplane/base/server_losses.py",
         (
-            '_CONNECTION_CODES = ("08", "57P", read_only.SQLSTATE)',
-            '_CONNECTION_CODES = ("08", "57P")',
+            "if isinstance(error, InterfaceError | UnusableDatabase):",
+            "if isinstance(error, InterfaceError):",
         ),
     ),
     *_planted(

@@ -3,8 +3,9 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import NotSupportedError, OperationalError, ProgrammingError, connection
-from psycopg2.errors import UndefinedColumn, UndefinedTable
+from django.db import NotSupportedError, OperationalError, connection
+
+from controlplane.base.unusable_database import DatabaseUnprepared
 
 
 class DatabaseCommand(BaseCommand):
@@ -33,9 +34,7 @@ class DatabaseCommand(BaseCommand):
             raise CommandError(f"The control plane's database is too old: {error}") from error
         try:
             return super().execute(*args, **options)
-        except ProgrammingError as error:
-            if not isinstance(error.__cause__, UndefinedTable | UndefinedColumn):
-                raise
+        except DatabaseUnprepared as error:
             raise CommandError(
                 "The database is not prepared for this version of Weir; run: "
                 "python manage.py weir_prepare --no-static"

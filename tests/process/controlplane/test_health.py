@@ -7,7 +7,7 @@ import pytest
 from django.db.migrations.recorder import MigrationRecorder
 from redis import Redis as Client
 
-from controlplane.base import read_only, ticks
+from controlplane.base import ticks, unusable_database
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
 from tests.process.controlplane.web import Web
@@ -47,7 +47,7 @@ def test_a_database_that_takes_no_writes_is_named_until_it_does(
         return str(answer.json["checks"]["database"])
 
     for change, expected in (
-        ("SET default_transaction_read_only = on", read_only.SAID),
+        ("SET default_transaction_read_only = on", unusable_database.DatabaseReadOnly.said),
         ("RESET default_transaction_read_only", "ok"),
     ):
         with closing(away_postgres.connect()) as server, server.cursor() as cursor:
