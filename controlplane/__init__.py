@@ -22,4 +22,5 @@ def _end(kind: type[BaseException], error: BaseException, trace: TracebackType |
         sys.__excepthook__(kind, error, trace)
 
 
-sys.excepthook = _end
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = _end
