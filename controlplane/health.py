@@ -15,6 +15,9 @@ from controlplane.base.threads import DATABASE_AWAY, Unavailable, in_database
 logger = logging.getLogger(__name__)
 
 OK = "ok"
+AWAY = "cannot be reached"
+REFUSES = "refuses the connection; the log of this service says why"
+_REFUSED = (redis.AuthenticationError, redis.ResponseError)
 DATABASE_TIMEOUT_S = 5.0
 
 Report = dict[str, str]
@@ -47,7 +50,8 @@ async def _database() -> Report:
         if (full := problems.disk_full(error)) is not None:
             return {"database": full.detail, "migrations": "unknown"}
         logger.warning("not ready: %s", str(error).strip() or "no thread was free in time")
-        return {"database": "cannot be reached", "migrations": "unknown"}
+        said = REFUSES if "FATAL:" in str(error) else AWAY
+        return {"database": said, "migrations": "unknown"}
     applied = f"{missing} to be applied: run manage.py weir_prepare" if missing else OK
     said = unusable_database.DatabaseReadOnly.said if is_read_only else OK
     return {"database": said, "migrations": applied}
@@ -66,8 +70,11 @@ def _redis() -> Report:
         memory = client.info("memory")
     except redis.RedisError as error:
         logger.warning("not ready: Redis: %s", error)
-        full = problems.redis_full(error)
-        return {"redis": f"{full} is full" if full else "cannot be reached", "ticks": "unknown"}
+        if (full := problems.redis_full(error)) is not None:
+            said = f"{full} is full"
+        else:
+            said = REFUSES if isinstance(error, _REFUSED) else AWAY
+        return {"redis": said, "ticks": "unknown"}
     is_full = 0 < memory.get("maxmemory", 0) <= memory["used_memory"]
     return {"redis": "the memory of Redis is full" if is_full else OK, "ticks": _late(ages)}
 

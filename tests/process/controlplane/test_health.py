@@ -7,6 +7,7 @@ import pytest
 from django.db.migrations.recorder import MigrationRecorder
 from redis import Redis as Client
 
+from controlplane import health
 from controlplane.base import ticks, unusable_database
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis import Redis
@@ -56,6 +57,15 @@ def test_a_database_that_takes_no_writes_is_named_until_it_does(
             cursor.execute(f"ALTER SYSTEM {change}")
             cursor.execute("SELECT pg_reload_conf()")
         wait_until(lambda wanted=expected: said() == wanted, f"the database {expected}")
+
+
+def test_servers_that_refuse_the_password_are_not_away(
+    start_web: Callable[..., Web], redis: Redis, postgres: Postgres
+) -> None:
+    database = postgres.url.replace(postgres.password, "wrong")
+    web = start_web(redis.url.replace(redis.password, "wrong"), DATABASE_URL=database)
+    checks = web.request("GET", "/readyz").json["checks"]
+    assert (checks["database"], checks["redis"]) == (health.REFUSES, health.REFUSES)
 
 
 @pytest.mark.usefixtures("ticked")
