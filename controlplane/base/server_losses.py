@@ -14,6 +14,7 @@ from controlplane.base.unusable_database import UnusableDatabase
 _CONNECTION_CODES = ("08", "57P")  # Connection exceptions; the server is stopping or starting.
 
 SAID_AGAIN_S = 10.0  # Of an outage that goes on.
+TASK_FAILURES = "celery.app.trace"  # The logger of tasks that raise.
 
 _database_lost_at: list[float] = []  # Monotonic; the last loss only.
 _away: set[str] = set()  # Addresses of Redis servers.
@@ -37,21 +38,10 @@ class Pause:
 
 
 class LossFilter(logging.Filter):
-    """Turns the traceback of an error that says that the database is lost into one line."""
+    """Turns the traceback of an error that says that the database is lost into one line.
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Keep every record."""
-        error = _loss_of(record)
-        if error is not None:
-            record.msg, record.args = f"{record.getMessage()}: {_line(error)}", ()
-            record.exc_info = None
-        return True
-
-
-class TaskFilter(logging.Filter):
-    """Keeps one record in ten seconds of tasks that fail for want of the database.
-
-    Several fail each second until it is back, all with the same error.
+    Several tasks a second fail for want of it, all with the same error: of their records one in ten
+    seconds is kept.
     """
 
     def __init__(self) -> None:
@@ -63,11 +53,14 @@ class TaskFilter(logging.Filter):
         error = _loss_of(record)
         if error is None:
             return True
-        if self._pause.lasts:
-            return False
-        self._pause.begin()
-        record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
-        record.msg, record.args = "tasks wait for the database: %s", (_line(error),)
+        text = record.getMessage()
+        if record.name == TASK_FAILURES:
+            if self._pause.lasts:
+                return False
+            self._pause.begin()
+            text = "tasks wait for the database"
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args, record.exc_info = f"{text}: {_line(error)}", (), None
         return True
 
 

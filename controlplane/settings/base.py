@@ -413,7 +413,6 @@ LOGGING: dict[str, Any] = {
     "filters": {
         "context": {"()": "controlplane.base.logs.ContextFilter"},
         "losses": {"()": "controlplane.base.server_losses.LossFilter"},
-        "losses_in_tasks": {"()": "controlplane.base.server_losses.TaskFilter"},
     },
     "formatters": {
         "json": {
@@ -444,8 +443,7 @@ LOGGING: dict[str, Any] = {
         "uvicorn.error": {"handlers": [], "propagate": True},
         "uvicorn.access": {"handlers": [], "propagate": True, "level": "WARNING"},
         "django.request": {"level": "ERROR"},  # Its warnings repeat that line.
-        # A line per task would be most of the log.
-        "celery.app.trace": {"level": "WARNING", "filters": ["losses_in_tasks"]},
+        "celery.app.trace": {"level": "WARNING"},  # A line per task would be most of the log.
         "celery.worker.strategy": {"level": "WARNING"},
         "py4j": {"level": "WARNING"},  # It logs every connection that it closes.
         "celery.beat": {"level": "WARNING"},

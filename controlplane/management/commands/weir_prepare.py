@@ -18,7 +18,7 @@ from psycopg2.errors import InsufficientPrivilege
 
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.services import create_token, ensure_account
-from controlplane.base import clock
+from controlplane.base import advisory_locks, clock
 from controlplane.base.management.database_command import DatabaseCommand
 from controlplane.embedded.demo import ensure_demo
 from controlplane.embedded.server import kept_secret
@@ -66,12 +66,8 @@ class Command(DatabaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare; with an account, print a JSON object: a token, the demo job, jobs that go on."""
-        self._check_encoding()
-        with _with_rights("ALTER DATABASE {name} OWNER TO {user}"):
-            call_command("migrate", interactive=False, verbosity=0)
-        if settings.WEIR_LAUNCHER_ROLE:
-            with _with_rights("ALTER ROLE {user} CREATEROLE"):
-                ensure_launcher_role(settings.WEIR_LAUNCHER_ROLE, settings.WEIR_LAUNCHER_PASSWORD)
+        with advisory_locks.held_beside("weir_prepare", self._say_that_it_waits):
+            self._prepare_database()
         if options["no_static"]:
             return
         settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
@@ -80,6 +76,17 @@ class Command(DatabaseCommand):
             _account(ADMIN, options["admin"], Role.ADMIN)
         if options["operator"]:
             self.stdout.write(json.dumps(_prepared(**options)))
+
+    def _say_that_it_waits(self) -> None:
+        self.stderr.write("another weir_prepare is at work on the database; waiting for its end")
+
+    def _prepare_database(self) -> None:
+        self._check_encoding()
+        with _with_rights("ALTER DATABASE {name} OWNER TO {user}"):
+            call_command("migrate", interactive=False, verbosity=0)
+        if settings.WEIR_LAUNCHER_ROLE:
+            with _with_rights("ALTER ROLE {user} CREATEROLE"):
+                ensure_launcher_role(settings.WEIR_LAUNCHER_ROLE, settings.WEIR_LAUNCHER_PASSWORD)
 
     def _check_encoding(self) -> None:
         with connection.cursor() as cursor:

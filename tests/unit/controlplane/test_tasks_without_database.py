@@ -1,8 +1,10 @@
 """Errors of a lost database in the log: a line each, and of tasks one now and then."""
 
 import logging
+from collections.abc import Iterator
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, ProgrammingError
 from django.db.utils import DatabaseError
 
@@ -10,15 +12,19 @@ from controlplane.base import server_losses, ticks
 from jobs import tasks
 
 LOST = OperationalError("connection refused\n\tIs the server running?\n")
-LOGGER = logging.getLogger("celery.app.trace")
 
 
 @pytest.fixture(autouse=True)
-def fresh_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logger has said nothing before."""
-    (known,) = LOGGER.filters
-    assert isinstance(known, server_losses.TaskFilter)
-    monkeypatch.setattr(LOGGER, "filters", [server_losses.TaskFilter()])
+def losses(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[server_losses.LossFilter]:
+    """The filter of the console, which has said nothing before."""
+    assert "losses" in settings.LOGGING["handlers"]["console"]["filters"]
+    losses = server_losses.LossFilter()
+    caplog.handler.addFilter(losses)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])
+    yield losses
+    caplog.handler.removeFilter(losses)
 
 
 def fail_ticks(monkeypatch: pytest.MonkeyPatch, error: DatabaseError, times: int) -> None:
@@ -49,18 +55,17 @@ def test_a_loss_that_is_logged_elsewhere_is_one_line(caplog: pytest.LogCaptureFi
         except DatabaseError:
             logging.getLogger("jobs").exception("the %s failed", "step")
     lost, other = caplog.records
-    losses = server_losses.LossFilter()
-    assert losses.filter(lost)
-    assert losses.filter(other)
     assert lost.getMessage() == "the step failed: connection refused Is the server running?"
     assert lost.exc_info is None
     assert (other.getMessage(), bool(other.exc_info)) == ("the step failed", True)
 
 
 def test_an_outage_that_goes_on_is_told_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    losses: server_losses.LossFilter,
 ) -> None:
-    monkeypatch.setattr(LOGGER.filters[0], "_pause", server_losses.Pause(0.0))
+    monkeypatch.setattr(losses, "_pause", server_losses.Pause(0.0))
     fail_ticks(monkeypatch, LOST, 2)
     assert len(caplog.records) == 2
 
