@@ -3,7 +3,9 @@
 import { LOOK_MS, patience } from "./requests.js";
 
 const AWAY = "cannot be reached";
-const READ_ONLY = "takes no writes"; // The check goes on from here.
+// The checks go on from here.
+const REFUSES = "refuses the connection";
+const READ_ONLY = "takes no writes";
 
 /**
  * The names of the servers that it cannot reach; none where it is well. Null: the control plane
@@ -20,8 +22,9 @@ export async function missingParts() {
   const missing = [];
   for (const [name, text] of [["database", "PostgreSQL"], ["redis", "Redis"]]) {
     const said = checks?.[name] ?? "";
-    if (said === AWAY) missing.push(text);
+    if (said === AWAY || said.startsWith(REFUSES)) missing.push(text);
     else if (said.startsWith(READ_ONLY)) missing.push(`${text} for writes`);
   }
+  if (checks?.migrations?.includes("to be applied")) missing.push("a prepared database");
   return missing;
 }
