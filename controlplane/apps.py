@@ -9,7 +9,7 @@ class ControlPlaneConfig(AppConfig):
     name = "controlplane"
 
     def ready(self) -> None:
-        """Watch connections for a database that takes no writes; leave out the last collections.
+        """Watch connections for an unusable database; leave out the last collections.
 
         The interpreter's last collections of garbage walk over all that is loaded several times, a
         fifth of a second of a processor at the end of each process.

@@ -38,13 +38,11 @@ def held_beside(name: str, waits: Callable[[], None]) -> Iterator[None]:
     other = connection.copy()
     try:
         other.set_autocommit(False)
-        is_told = False
-        while not try_lock(name, other):
-            other.rollback()
-            if not is_told:
-                is_told = True
-                waits()
-            time.sleep(LOOK_AGAIN_S)
+        if not try_lock(name, other):
+            waits()
+            while not try_lock(name, other):
+                other.rollback()
+                time.sleep(LOOK_AGAIN_S)
         yield
     finally:
         other.close()

@@ -154,8 +154,11 @@ def disk_full(error: BaseException) -> DiskFull | None:
     """
     if is_disk_full(error):
         where = "a disk of the control plane"
-    elif isinstance(error, OperationalError) and _sqlstate(error) in _DATABASE_FULL:
-        where = _DATABASE_FULL[_sqlstate(error)]
+    elif (
+        isinstance(error, OperationalError)
+        and (code := unusable_database.sqlstate(error)) in _DATABASE_FULL
+    ):
+        where = _DATABASE_FULL[code]
     elif isinstance(error, RedisError) and (said := redis_full(error)) is not None:
         where = said
     else:
@@ -171,10 +174,6 @@ def redis_full(error: RedisError) -> str | None:
     if str(error).startswith("MISCONF "):  # It cannot write its append-only file.
         return "the disk of Redis"
     return None
-
-
-def _sqlstate(error: OperationalError) -> str:
-    return getattr(error.__cause__, "pgcode", None) or ""
 
 
 def database_page(request: HttpRequest, error: BaseException) -> HttpResponse:

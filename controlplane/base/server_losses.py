@@ -9,7 +9,7 @@ import time
 
 from django.db import InterfaceError, OperationalError
 
-from controlplane.base.unusable_database import UnusableDatabase
+from controlplane.base.unusable_database import UnusableDatabase, sqlstate
 
 _CONNECTION_CODES = ("08", "57P")  # Connection exceptions; the server is stopping or starting.
 
@@ -82,7 +82,7 @@ def is_database_lost(error: BaseException) -> bool:
         return True
     if not isinstance(error, OperationalError):
         return False
-    code = getattr(error.__cause__, "pgcode", None) or ""
+    code = sqlstate(error)
     return not code or code.startswith(_CONNECTION_CODES)
 
 

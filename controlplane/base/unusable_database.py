@@ -60,12 +60,12 @@ def _execute(
     try:
         return execute(sql, params, many, context)
     except InternalError as error:
-        if getattr(error.__cause__, "pgcode", None) != _READ_ONLY:
+        if sqlstate(error) != _READ_ONLY:
             raise
         connection.close()
         raise DatabaseReadOnly from error.__cause__
     except ProgrammingError as error:
-        if getattr(error.__cause__, "pgcode", None) not in _UNDEFINED:
+        if sqlstate(error) not in _UNDEFINED:
             raise
         other = connection.copy()  # This one's transaction has failed, perhaps.
         try:
@@ -75,6 +75,11 @@ def _execute(
         if is_prepared:
             raise
         raise DatabaseUnprepared from error.__cause__
+
+
+def sqlstate(error: BaseException) -> str:
+    """The SQLSTATE of PostgreSQL's error behind one of Django's; empty: the connection broke."""
+    return getattr(error.__cause__, "pgcode", None) or ""
 
 
 @contextmanager
@@ -96,13 +101,18 @@ def is_read_only(connection: BaseDatabaseWrapper) -> bool:
 
 def missing_migrations(connection: BaseDatabaseWrapper) -> int:
     """The number of migrations of this process's code that are still to be applied."""
+    return len(_migrations() - applied_migrations(connection))
+
+
+def applied_migrations(connection: BaseDatabaseWrapper) -> set[tuple[str, str]]:
+    """The migrations that were applied, by app and name; none before the first."""
     with connection.cursor() as cursor:  # Django's recorder would ask the connection of the alias.
         cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
         (has_any,) = cursor.fetchone()
         if has_any:
             cursor.execute("SELECT app, name FROM django_migrations")
-        applied = set(cursor.fetchall())
-    return len(_migrations() - applied)
+            return set(cursor.fetchall())
+    return set()
 
 
 @cache

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from weir.errors import StorageError
 from weir.ids import AttemptNumber, JobId
-from weir.storage.attempt_claims import load_managed
+from weir.storage.attempt_claims import load_managed, newest_attempt
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore
 
@@ -88,8 +88,7 @@ class Fence:
 
     def newest_recorded(self) -> AttemptNumber:
         """The newest attempt of any driver; 0: none."""
-        names = self._store.list(self._layout.attempts)
-        return max(map(self._layout.attempt_of, names), default=AttemptNumber(0))
+        return newest_attempt(self._store, self._layout.job)
 
     def check(self, act: Act) -> None:
         """Check before an act that no other driver has begun an attempt after those of this one.

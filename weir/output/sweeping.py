@@ -27,6 +27,7 @@ from weir.output.output_files import CLAIMS, PENDING, WITHDRAWN, claims_director
 from weir.output.sink_directories import noted_directories
 from weir.protocol.lineage import AttemptBase
 from weir.storage.attempt_bases import bases_of
+from weir.storage.attempt_claims import newest_attempt
 from weir.storage.layout import SAVEPOINT_MANIFEST, JobLayout, savepoints_directory
 from weir.storage.manifest import Manifest, Tombstone, dump, list_checkpoints, load
 from weir.storage.store import CheckpointStore, PathNotFoundError
@@ -63,10 +64,9 @@ def look(
     roots = {*directories, *noted_directories(store, job_id).of_storage(store)}
     for root in sorted(roots):
         files += _output_files(root, job_id)
-    attempts = [layout.attempt_of(path) for path in store.list(layout.attempts)]
     known = Known(
         job_id=job_id,
-        newest=max(attempts, default=AttemptNumber(0)),
+        newest=newest_attempt(store, job_id),
         may_run=may_run,
         is_finished=store.exists(layout.finished),
         bases=_bases(store, job_id),

@@ -17,6 +17,7 @@ from typing import Any
 from weir.errors import CorruptStateError
 from weir.ids import JobId, OperatorId
 from weir.output.output_files import withdrawn_files
+from weir.storage.attempt_claims import newest_attempt
 from weir.storage.layout import JobLayout
 from weir.storage.manifest import Manifest, OperatorSummary, read_handle
 from weir.storage.store import CheckpointStore
@@ -62,8 +63,8 @@ def is_over(store: CheckpointStore, job_id: JobId) -> bool:
         StorageError: The storage failed.
     """
     layout = JobLayout(job_id)
-    newest = max(map(layout.attempt_of, store.list(layout.attempts)), default=None)
-    if newest is None:
+    newest = newest_attempt(store, job_id)
+    if not newest:
         return False
     return store.exists(layout.over(newest)) or store.exists(layout.finished)
 

@@ -98,15 +98,24 @@ def check_claimed(store: CheckpointStore, job_id: JobId, attempt: AttemptNumber)
         )
 
 
-def newest_claim(store: CheckpointStore, job_id: JobId) -> tuple[AttemptNumber, bytes]:
-    """The newest attempt of any driver and the content of its claim; 0: there is none.
+def newest_attempt(store: CheckpointStore, job_id: JobId) -> AttemptNumber:
+    """The newest attempt that any driver has claimed; 0: there is none.
 
     Raises:
         StorageError: The storage failed.
     """
     layout = JobLayout(job_id)
-    newest = max(map(layout.attempt_of, store.list(layout.attempts)), default=AttemptNumber(0))
-    return newest, _read(store, layout.attempt(newest)) if newest else b""
+    return max(map(layout.attempt_of, store.list(layout.attempts)), default=AttemptNumber(0))
+
+
+def newest_claim(store: CheckpointStore, job_id: JobId) -> tuple[AttemptNumber, bytes]:
+    """The newest attempt and the content of its claim; 0: there is none.
+
+    Raises:
+        StorageError: The storage failed.
+    """
+    newest = newest_attempt(store, job_id)
+    return newest, _read(store, JobLayout(job_id).attempt(newest)) if newest else b""
 
 
 def standing(store: CheckpointStore, job_id: JobId) -> tuple[Standing, int | None]:

@@ -13,13 +13,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection
 from django.db.migrations.exceptions import MigrationSchemaMissing
-from django.db.migrations.recorder import MigrationRecorder
 from psycopg2.errors import InsufficientPrivilege
 
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.services import create_token, ensure_account
 from controlplane.base import advisory_locks, clock
 from controlplane.base.management.database_command import DatabaseCommand
+from controlplane.base.unusable_database import applied_migrations
 from controlplane.embedded.demo import ensure_demo
 from controlplane.embedded.server import kept_secret
 from controlplane.launcher_role import ensure_launcher_role
@@ -90,22 +90,15 @@ class Command(DatabaseCommand):
 
     def _check_encoding(self) -> None:
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT datname, pg_encoding_to_char(encoding) FROM pg_database "
-                "WHERE datname = current_database()"
-            )
+            cursor.execute("SELECT current_database(), current_setting('server_encoding')")
             name, encoding = cursor.fetchone()
-            is_new = (
-                MigrationRecorder.Migration._meta.db_table
-                not in connection.introspection.table_names(cursor)
-            )
         if encoding == "UTF8":
             return
         text = (
             f"The database {name} has the encoding {encoding}, and texts of jobs hold any "
             f"character. Create it anew: CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0"
         )
-        if is_new:
+        if not applied_migrations(connection):
             raise CommandError(text)
         self.stderr.write(f"{text}, and restore a dump of this one into it.")
 

@@ -127,6 +127,15 @@ class Managed(JobHarness):
         """A worker process is killed."""
         self.master.on_slot(WorkerExited(0, self.attempt, 100, -9, ""))
 
+    def fail_over(self) -> None:
+        """A worker process is killed, and the next attempt is deployed."""
+        self.fail()
+        self.settle()
+        self.wait(0)
+        self.settle()
+        self.ready(0, 1)
+        self.settle()
+
     def stored(self, checkpoint_id: int = 1) -> Manifest | Tombstone | None:
         path = LAYOUT.manifest(CheckpointId(checkpoint_id))
         return load(self.store.read(path)) if self.store.exists(path) else None

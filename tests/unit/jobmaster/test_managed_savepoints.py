@@ -116,12 +116,7 @@ def test_a_stop_whose_attempt_failed_is_completed_by_the_next_without_checkpoint
     number = asked(job, CheckpointKind.STOP_SUSPEND, tmp_path / "one")
     job.acknowledge(number)
     job.settle()
-    job.fail()
-    job.settle()
-    job.wait(0)
-    job.settle()
-    job.ready(0, 1)
-    job.settle()
+    job.fail_over()
     assert job.deploys[-1].completes_stop
     job.subtasks(SubtaskStatus.RUNNING)
     job.settle()

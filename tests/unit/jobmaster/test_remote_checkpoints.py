@@ -532,12 +532,7 @@ def test_the_line_that_an_attempt_builds_on_is_told() -> None:
     number = job.triggered()
     job.acknowledge(number)
     job.settle()
-    job.fail()
-    job.settle()
-    job.wait(0)
-    job.settle()
-    job.ready(0, 1)
-    job.settle()
+    job.fail_over()
     job.subtasks(SubtaskStatus.RUNNING)
     assert [started.lineage for started in job.control.events_of(CheckpointingStarted)] == [
         UNKNOWN,
