@@ -444,6 +444,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("if now_ms - slot.heard_at_ms >= self._timeout_ms:", "if False:"),
         ("return len(self._slots) >= self._needed", "return len(self._slots) > self._needed"),
         ("before = self._places or range(self._needed)", "before = range(self._needed)"),
+        ("        if not self.are_enough:", "        if True:"),
     ),
     *_planted(
         f"tests/unit/storage/test_local_directory.py {_SIMULATION}",
@@ -468,6 +469,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/process/worker/test_supervisor.py",
         "weir/spark/slot.py",
         ("if exit_code in KILLS:", "if not exit_code:"),
+        ("if not self._is_released:  # Spark", "if False:  # Spark"),
     ),
     *_planted(
         f"tests/unit/storage/test_local_copies.py {_SIMULATION}",
@@ -478,6 +480,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",
         "weir/jobmaster/job_master.py",
+        ("if self._has_run or self._restorer.progress.checkpoint:", "if self._has_run:"),
         (
             "self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING)",
             "self.left is not None",

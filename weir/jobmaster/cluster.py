@@ -19,6 +19,9 @@ class Cluster(Protocol):
     def replace_slot(self, slot_index: int) -> None:
         """End the Spark task of a slot that hangs, so that Spark starts it anew."""
 
+    def replace_executor(self, slot_index: int) -> None:
+        """End the executor of a slot that cannot serve, so that the cluster starts another one."""
+
     def core_count(self) -> int:
         """The number of cores that the cluster has now, for messages."""
 

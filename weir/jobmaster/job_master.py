@@ -358,7 +358,9 @@ class JobMaster:
             choice is not None and choice.had_slots(self._job.job_id, self.slot_count)
         )
         cause = self._slots.want(self._job.config.slots_timeout_ms, had_them=had_them)
-        if had_them:
+        if self._slots.has_refused and self._control is not None:
+            self.leave(cause)  # The next driver may have the versions of these slots.
+        elif had_them:
             self._attempt.workers_asked = True  # No workers are to be started for it.
             self._fail_attempt(cause)
         else:
@@ -368,6 +370,7 @@ class JobMaster:
         for index, cause in self._slots.silent(now):
             self._cluster.replace_slot(index)
             self._slot_gone(index, cause)
+        self._slots.replace_refused(now)
         for cause in self._workers.take_gone(now):
             self._fail_attempt(cause)
 
@@ -420,14 +423,6 @@ class JobMaster:
         if self._has_ended:
             self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
             return
-        if slot.versions != self._job.versions:
-            self._cluster.to_slot(slot.slot_index, ReleaseSlot("other versions"))
-            self._end(
-                JobStatus.FAILED,
-                f"slot {slot.slot_index} on {slot.host} runs {_spoken(slot.versions)}, the driver "
-                f"{_spoken(self._job.versions)}; install the same versions on every executor",
-            )
-            return
         known = self._slots.find(slot.slot_index)
         if known is not None:
             if known.spark_attempt >= slot.spark_attempt:
@@ -437,6 +432,13 @@ class JobMaster:
                 self._cluster.to_slot(slot.slot_index, ReleaseSlot(self.status.value))
                 return
         now = self._clock.now_ms()
+        if slot.versions != self._job.versions:
+            cause = self._slots.refuse(slot, self._job.versions, now)
+            if self._has_run or self._restorer.progress.checkpoint:
+                self._tell([cause])  # Another executor may have the right ones.
+            else:
+                self._end(JobStatus.FAILED, cause)
+            return
         self._slots.add(slot, now)
         self._report(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
         self._cluster.to_slot(slot.slot_index, self._job.acceptance())
@@ -785,7 +787,3 @@ def _printed_again(lines: int, restored: CheckpointId | None) -> str:
     start = "its beginning" if restored is None else f"checkpoint {restored}"
     counted = "1 line that was" if lines == 1 else f"{lines:,} lines that were"
     return f"the job goes on from {start}, so {counted} printed after it may be printed again"
-
-
-def _spoken(versions: Versions) -> str:
-    return f"Weir {versions.weir}, Python {versions.python}, pyarrow {versions.pyarrow}"

@@ -2,6 +2,10 @@
 
 Slots outlive attempts: a fresh worker process per attempt runs in the same Spark task. A lost slot
 registers again after Spark's own retry of the task, or a spare slot takes its place.
+
+A slot that runs other versions than the driver is *refused*: no worker runs in it. Its executor is
+replaced, after a pause and again as long as slots register that are refused: the next one may run
+on another machine, or find the right versions installed meanwhile.
 """
 
 from collections.abc import Iterator
@@ -9,14 +13,28 @@ from dataclasses import dataclass
 
 from weir.ids import AttemptNumber
 from weir.jobmaster.cluster import Cluster
-from weir.protocol.deployment import ReleaseSlot, SlotRegistered, StartWorker, StopWorker
+from weir.protocol.deployment import (
+    ReleaseSlot,
+    SlotRegistered,
+    StartWorker,
+    StopWorker,
+    Versions,
+)
 from weir.protocol.slot_memory import MemoryLimit, MemorySource, SharedCgroups
+
+REPLACE_AFTER_MS = 30_000
 
 
 @dataclass(slots=True)
 class _Slot:
     registered: SlotRegistered
     heard_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    cause: str
+    replaced_at_ms: int
 
 
 class Slots:
@@ -43,6 +61,7 @@ class Slots:
         self._cgroups = SharedCgroups()
         self._limits: dict[int, MemoryLimit | None] = {}  # By slot of the plan, of this attempt.
         self._slots: dict[int, _Slot] = {}
+        self._refused: dict[int, _Refused] = {}
         self._places: list[int] = []  # Slot of the plan -> registered slot, of this attempt.
 
     def __len__(self) -> int:
@@ -72,6 +91,8 @@ class Slots:
             f"{len(self)} of {self._needed} slots registered within {timeout_ms} ms; the cluster "
             f"has {self._cluster.core_count()} cores"
         )
+        if self._refused:
+            return f"{lack}; " + "; ".join(refused.cause for refused in self._refused.values())
         if had_them:
             return (
                 f"{lack}. There were enough before: look in the cluster for the executor that it "
@@ -89,8 +110,32 @@ class Slots:
 
     def add(self, slot: SlotRegistered, now_ms: int) -> None:
         """A slot registered."""
+        self._refused.pop(slot.slot_index, None)
         self._slots[slot.slot_index] = _Slot(slot, now_ms)
         self._cgroups.registered(slot.host, slot.memory)
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether a slot runs other versions."""
+        return bool(self._refused)
+
+    def refuse(self, slot: SlotRegistered, own: Versions, now_ms: int) -> str:
+        """A slot registered that runs other versions than the driver's ``own``; the cause."""
+        cause = (
+            f"slot {slot.slot_index} on {slot.host} runs {_spoken(slot.versions)}, the driver "
+            f"{_spoken(own)}; install the same versions on every executor"
+        )
+        self._refused[slot.slot_index] = _Refused(cause, now_ms + REPLACE_AFTER_MS)
+        return cause
+
+    def replace_refused(self, now_ms: int) -> None:
+        """Replace the executors of refused slots whose time is over, where slots are missing."""
+        if self.are_enough:
+            return
+        for index, refused in self._refused.items():
+            if now_ms >= refused.replaced_at_ms:
+                self._refused[index] = _Refused(refused.cause, now_ms + REPLACE_AFTER_MS)
+                self._cluster.replace_executor(index)
 
     def remove(self, slot_index: int) -> SlotRegistered:
         """A slot is lost; its registration."""
@@ -112,8 +157,10 @@ class Slots:
                 )
 
     def due_ms(self) -> Iterator[int]:
-        """The times at which each slot counts as silent."""
-        return (slot.heard_at_ms + self._timeout_ms for slot in self._slots.values())
+        """The times at which each slot counts as silent, or its executor is replaced."""
+        yield from (slot.heard_at_ms + self._timeout_ms for slot in self._slots.values())
+        if not self.are_enough:
+            yield from (refused.replaced_at_ms for refused in self._refused.values())
 
     # Of the current attempt.
 
@@ -150,5 +197,9 @@ class Slots:
 
     def release(self, why: str) -> None:
         """End every slot."""
-        for index in self._slots:
+        for index in [*self._slots, *self._refused]:
             self._cluster.to_slot(index, ReleaseSlot(why))
+
+
+def _spoken(versions: Versions) -> str:
+    return f"Weir {versions.weir}, Python {versions.python}, pyarrow {versions.pyarrow}"

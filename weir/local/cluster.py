@@ -280,6 +280,12 @@ class InProcessCluster:
         if slot is not None:
             self.lose_slot(slot)
 
+    def replace_executor(self, slot_index: int) -> None:
+        """Nothing: all slots run the versions of their job master, with which they share a process.
+
+        No slot is refused.
+        """
+
     def core_count(self) -> int:
         """The number of slots."""
         return len(self.slots)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
 from weir.channels.authority import Network
@@ -48,6 +48,7 @@ from weir.protocol.events import JobEvent
 from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import SubtaskCommand
 from weir.spark.slot import slot_task
+from weir.spark.slot_tasks import replace_executor
 from weir.spark.worker_python import other_python
 from weir.storage.catalog import RestoreRequest
 from weir.storage.store import CheckpointStore
@@ -156,6 +157,12 @@ class SparkCluster:
     def _kill_task(self, task_id: int) -> None:
         scheduler = self._spark._jsc.sc()
         scheduler.killTaskAttempt(task_id, True, "Weir: the slot is silent")
+
+    def replace_executor(self, slot_index: int) -> None:
+        """Have the cluster replace the executor of a slot; the slot's task starts in another."""
+        peer = self._slots.get(slot_index)
+        if peer is not None:
+            self._pool.submit(replace_executor, self._spark, self._group, peer.spark_attempt)
 
     def core_count(self) -> int:
         """The number of cores that Spark has now."""
@@ -297,7 +304,10 @@ class SparkCluster:
             self._turn(0.1)
 
     def close(self) -> None:
-        """Close every socket and end the pool."""
+        """Close every socket and end the pool; after an error, the slots' Spark job as well."""
+        if self._stage is not None and not self._stage_done:
+            with suppress(OSError, Py4JError):  # Spark's JVM has ended.
+                self._spark.cancelJobGroup(self._group)
         for peer in list(self._peers.values()):
             self._drop(peer)
         self._pool.shutdown(wait=True)

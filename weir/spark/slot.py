@@ -100,7 +100,7 @@ def run_slot(
     worker: str = WORKER,
     root: Path = Path("/"),
 ) -> None:
-    """Serve as a slot until the job master releases it or has ended.
+    """Serve as a slot until the job master releases it.
 
     Args:
         worker: The class whose instances the worker processes run, as ``module:name``.
@@ -108,7 +108,7 @@ def run_slot(
 
     Raises:
         ChannelError: The job master cannot be reached, or the slot and it refuse each other.
-        SlotError: The job master does not answer.
+        SlotError: The job master does not answer, or the connection to it was lost.
     """
     forked = TemplateProcess.fork()  # First of all: this process is still as it was started.
     try:
@@ -175,6 +175,8 @@ class _Supervisor:
                 self._round()
         finally:
             self._release()
+        if not self._is_released:  # Spark starts a task again that fails, and none that returns.
+            raise SlotError("the connection to the job master was lost")
 
     def _round(self) -> None:
         wanted = selectors.EVENT_READ

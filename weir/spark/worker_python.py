@@ -16,9 +16,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from weir.errors import SlotError
+from weir.spark.slot_tasks import tasks_of
 
 FAILURES_MIN = 3  # Of one slot's tasks: a single one may have met the only such worker.
-_TASKS_MAX = 100  # The newest of a stage.
 _MISMATCH = re.compile(
     r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (?P<worker>\d+\.\d+) "
     r"than that in driver: (?P<driver>\d+\.\d+)"
@@ -85,16 +85,7 @@ def other_python(
 
 def _failures(spark: SparkContext, group: str) -> Iterator[tuple[int, str, str]]:
     """Index, host and error of the failed tasks of a group's jobs, the newest first."""
-    tracker, store = spark.statusTracker(), spark._jsc.sc().statusStore()
-    for job_id in tracker.getJobIdsForGroup(group):
-        job = tracker.getJobInfo(job_id)
-        for stage_id in () if job is None else job.stageIds:
-            stage = tracker.getStageInfo(stage_id)
-            if stage is None or not stage.numFailedTasks:
-                continue
-            tasks = store.taskList(stage_id, stage.currentAttemptId, _TASKS_MAX)
-            for position in range(tasks.size()):
-                task = tasks.apply(position)
-                error = task.errorMessage()
-                if error.isDefined():
-                    yield task.index(), task.host(), error.get()
+    for task in tasks_of(spark, group, lambda stage: stage.numFailedTasks > 0):
+        error = task.errorMessage()
+        if error.isDefined():
+            yield task.index(), task.host(), error.get()

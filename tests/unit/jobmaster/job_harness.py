@@ -152,6 +152,7 @@ class FakeCluster(IoQueue):
         self.slot_commands: list[tuple[int, SlotCommand]] = []
         self.worker_commands: list[tuple[int, SubtaskCommand | WorkerCommand]] = []
         self.replaced: list[int] = []
+        self.replaced_executors: list[int] = []  # Of these slots.
 
     def to_slot(self, slot_index: int, command: SlotCommand) -> None:
         self.slot_commands.append((slot_index, command))
@@ -161,6 +162,9 @@ class FakeCluster(IoQueue):
 
     def replace_slot(self, slot_index: int) -> None:
         self.replaced.append(slot_index)
+
+    def replace_executor(self, slot_index: int) -> None:
+        self.replaced_executors.append(slot_index)
 
     def core_count(self) -> int:
         return 4
