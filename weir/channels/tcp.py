@@ -12,7 +12,9 @@ of their channels, for which the sender waits before it calls ``send``; received
 read, and bounded by the credit that this side has granted.
 
 A side that leaves in good order says goodbye first. A connection that ends in any other way is
-broken, and with it the attempt.
+broken, and with it the attempt. So is one whose peer acknowledges nothing, as where the network
+between two machines is cut that both reach the job master: TCP alone would try for a quarter of an
+hour (RFC 5482).
 """
 
 import errno
@@ -26,6 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from weir.channels.control_connection import UNANSWERED_MS_MAX
 from weir.channels.framing import (
     CONNECTION,
     ElementDecoder,
@@ -76,12 +79,20 @@ class TcpTransport:
         host: str,
         frame_bytes_max: int,
         pickles: bool = False,
+        unanswered_ms_max: int = UNANSWERED_MS_MAX,
         on_element: Callable[[ChannelId, Element], None],
         on_credit: Callable[[ChannelId, int], None],
         on_broken: Callable[[str, str], None],
     ) -> None:
-        """Listen, to be connected to; ``pickles``: whether the job allows pickled records."""
+        """Listen, to be connected to.
+
+        Args:
+            pickles: Whether the job allows pickled records.
+            unanswered_ms_max: A peer that acknowledges nothing for so long is lost, as is one that
+                takes nothing for so long.
+        """
         self._io = io
+        self.unanswered_ms_max = unanswered_ms_max
         self._attempt = attempt
         self._slot_index = slot_index
         self._security = security
@@ -233,6 +244,7 @@ class TcpTransport:
     ) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self.unanswered_ms_max)
         opening = _Opening(self, sock, self._security.session(role), link, to)
         self._openings.add(opening)
         self._io.add(opening)
@@ -497,7 +509,7 @@ class _Link:
                 return
             except OSError as error:
                 # Reading decides: the peer may have said goodbye before it closed.
-                self._write_error = str(error)
+                self._write_error = self._told(error)
                 self.ended = True
                 self.queue.clear()
                 self._writing.clear()
@@ -531,7 +543,7 @@ class _Link:
         except BlockingIOError:
             return
         except OSError as error:
-            self._end(str(error))
+            self._end(self._told(error))
             return
         if count:
             self.receive(self._transport.buffer[:count])
@@ -561,6 +573,14 @@ class _Link:
                 self._transport.on_frame(self, frame)
         except ChannelError as error:
             self._end(str(error))
+
+    def _told(self, error: OSError) -> str:
+        if error.errno != errno.ETIMEDOUT:
+            return str(error)
+        return (
+            f"it took in nothing for {self._transport.unanswered_ms_max / 1000:g} s: the network "
+            "between the two machines is cut, or its process hangs"
+        )
 
     def _end(self, cause: str) -> None:
         self._transport.on_link_ended(self, "" if self.said_goodbye else cause)

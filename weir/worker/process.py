@@ -34,7 +34,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from weir.channels.control_connection import ControlConnection
+from weir.channels.control_connection import UNANSWERED_MS_MAX, ControlConnection
 from weir.channels.io_thread import IoThread, name_thread
 from weir.channels.security import open_credentials
 from weir.channels.tcp import TcpTransport
@@ -305,6 +305,7 @@ class WorkerProcess:
             host=run.host,
             frame_bytes_max=config.channels.frame_bytes_max,
             pickles=config.allow_pickled_state,
+            unanswered_ms_max=max(UNANSWERED_MS_MAX, config.heartbeat_timeout_ms),
             on_element=self._on_element,
             on_credit=lambda channel, size: inbox.put(CreditGranted(channel, size)),
             on_broken=lambda peer, cause: inbox.put(ConnectionBroken(peer, cause)),

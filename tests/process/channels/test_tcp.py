@@ -16,6 +16,7 @@ import pytest
 from tests.networks import JOB_ID, KINDS, make_network, worker_security
 from weir.channels import tcp
 from weir.channels.authority import Network
+from weir.channels.control_connection import UNANSWERED_MS_MAX
 from weir.channels.credit import ReceiverCredit, SenderCredit
 from weir.channels.io_thread import LOOK_MIN_S, IoThread
 from weir.channels.tcp import TcpTransport
@@ -75,7 +76,12 @@ def network(request: pytest.FixtureRequest) -> Network:
 
 @contextmanager
 def end(
-    network: Network, slot_index: int, *, attempt: int = 1, frame_bytes_max: int = 1 << 20
+    network: Network,
+    slot_index: int,
+    *,
+    attempt: int = 1,
+    frame_bytes_max: int = 1 << 20,
+    unanswered_ms_max: int = UNANSWERED_MS_MAX,
 ) -> Iterator[End]:
     heard: SimpleQueue[tuple[str, Any, Any]] = SimpleQueue()
     crashes: list[BaseException] = []
@@ -88,6 +94,7 @@ def end(
         security=worker_security(network, attempt, slot_index),
         host="127.0.0.1",
         frame_bytes_max=frame_bytes_max,
+        unanswered_ms_max=unanswered_ms_max,
         on_element=lambda channel, element: heard.put(("element", channel, element)),
         on_credit=lambda channel, size: heard.put(("credit", channel, size)),
         on_broken=lambda peer, cause: heard.put(("broken", peer, cause)),
@@ -405,6 +412,24 @@ def test_a_connection_cut_without_goodbye_is_broken(network: Network) -> None:
         kind, peer, cause = right.next()
     assert (kind, peer) == ("broken", "slot 0")
     assert cause
+
+
+def test_a_peer_that_takes_nothing_in_is_lost_after_a_time(network: Network) -> None:
+    """As one that the network cut off; here its process does not come to read."""
+    with pair(network, unanswered_ms_max=500) as (left, right):
+        left.transport.send(FORTH.id, Watermark(1))
+        right.next()
+        with held(right.io):
+            left.transport.send(FORTH.id, columns(list(range(4_000_000))))
+            kind, peer, cause = left.next()
+        assert (kind, peer) == ("broken", "slot 1")
+        assert cause == (
+            "it took in nothing for 0.5 s: the network between the two machines is cut, or its "
+            "process hangs"
+        )
+        while (heard := right.next())[0] != "broken":
+            assert heard[0] == "element"
+        assert heard[1] == "slot 0"
 
 
 def test_leaving_in_good_order_breaks_nothing_and_delivers_everything(network: Network) -> None:
