@@ -19,6 +19,7 @@ from controlplane.base import clock
 from jobs import job_events, operations, services
 from jobs.drivers import drivers
 from jobs.models import Attempt, Job, JobEvent, JobEventKind, Operation, OperationKind
+from weir.bounds import NUMBER_MAX
 from weir.errors import ProtocolError
 from weir.ids import CheckpointId, SubtaskId
 from weir.protocol.coordinator import CoordinatorState, Step
@@ -527,7 +528,8 @@ def _parts(ack: Acknowledged) -> Iterator[tuple[OperatorAck, float | None]]:
 
 
 def _duration_ms(completed: CompletedCheckpoint) -> int:
-    return max(0, completed.completed_at_ms - completed.triggered_at_ms)  # Clocks may be set back.
+    """Within the column: clocks are set back, and machines wake after a month."""
+    return min(max(0, completed.completed_at_ms - completed.triggered_at_ms), NUMBER_MAX)
 
 
 def _last(

@@ -17,6 +17,7 @@ from tests.database.checkpoints.line import Line
 from tests.database.checkpoints.test_ticking import due
 from tests.database.controlplane.moved_clock import HOUR_S, MovedClock
 from tests.database.jobs import builders as jobs
+from weir.bounds import NUMBER_MAX
 from weir.config import RestartConfig, RestartStrategyKind
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,6 +60,20 @@ def test_a_checkpoint_under_way_neither_expires_nor_lasts_for_ever(
     assert line.statuses()[1] == "failed"
     assert line.checkpoint(1).reason == "checkpoint_expired"
     assert database.corrections == 1
+
+
+def test_a_checkpoint_that_completes_when_a_machine_wakes_after_a_month_is_stored(
+    database: MovedClock,
+) -> None:
+    line = Line.running(interval_ms=60_000)
+    due(line)
+    line.post()
+    tick()
+    assert line.triggered() == [1]
+    database.pass_time(30 * 24 * HOUR_S)
+    line.complete(1)
+    assert line.statuses()[1] == "completed"
+    assert line.checkpoint(1).duration_ms == NUMBER_MAX
 
 
 @pytest.mark.parametrize("by_s", MOVES)
