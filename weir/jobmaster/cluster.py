@@ -25,5 +25,8 @@ class Cluster(Protocol):
     def core_count(self) -> int:
         """The number of cores that the cluster has now, for messages."""
 
+    def slot_failure(self) -> str:
+        """The newest failure of a slot before it registered, in a line; empty: there was none."""
+
     def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` elsewhere, then ``done`` with its result or exception on this thread."""

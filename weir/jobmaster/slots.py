@@ -93,11 +93,15 @@ class Slots:
         )
         if self._refused:
             return f"{lack}; " + "; ".join(refused.cause for refused in self._refused.values())
+        failure = self._cluster.slot_failure()
+        failed = f". The newest of their Spark tasks to fail did so {failure}" if failure else ""
         if had_them:
             return (
                 f"{lack}. There were enough before: look in the cluster for the executor that it "
-                "has lost and not replaced"
+                f"has lost and not replaced{failed}"
             )
+        if failed:
+            return lack + failed
         return (
             f"{lack}. Lower the parallelism, give the cluster more cores "
             f"(local[{self._needed}] on one machine), or raise slots_timeout_ms"

@@ -290,6 +290,10 @@ class InProcessCluster:
         """The number of slots."""
         return len(self.slots)
 
+    def slot_failure(self) -> str:
+        """Empty: a slot that starts registers."""
+        return ""
+
     def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` after the delay of I/O, and ``done`` after another."""
 

@@ -49,7 +49,7 @@ from weir.protocol.lifecycle import JobStatus
 from weir.protocol.messages import SubtaskCommand
 from weir.spark.slot import slot_task
 from weir.spark.slot_tasks import replace_executor
-from weir.spark.worker_python import other_python
+from weir.spark.worker_python import explained, newest_failure, unfit_python
 from weir.storage.catalog import RestoreRequest
 from weir.storage.store import CheckpointStore
 
@@ -168,6 +168,10 @@ class SparkCluster:
         """The number of cores that Spark has now."""
         return int(self._spark.defaultParallelism)
 
+    def slot_failure(self) -> str:
+        """The newest failure of a slot's task, in a line; empty: none has failed."""
+        return newest_failure(self._spark, self._group)
+
     def io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run ``work`` in the pool and ``done`` on the loop."""
 
@@ -239,8 +243,8 @@ class SparkCluster:
             self._canceled = False
             job.cancel()
         if self._stage_done and not job.is_over:
-            why = self._stage_error or "the Spark job of the slots ended"
-            job.slots_ended(f"the cluster ended all slots: {why}")
+            why = str(self._stage_error or "the Spark job of the slots ended")
+            job.slots_ended(explained(why) or f"the cluster ended all slots: {why}")
         due = job.next_due_ms()
         if due is not None and clock.now_ms() >= due:
             job.tick()
@@ -249,7 +253,7 @@ class SparkCluster:
         return job.status is JobStatus.INITIALIZING and len(self._slots) < self._slot_count
 
     def _look_at_python(self, job: JobMaster) -> None:
-        """See now and then whether slots are missing since workers run another Python."""
+        """See now and then whether slots are missing for the Python of the workers."""
         now = time.monotonic()
         if now < self._python_due:
             return
@@ -261,7 +265,7 @@ class SparkCluster:
                 job.slots_ended(cause)
 
         self.io(
-            lambda: other_python(self._spark, self._group, lambda slot: slot not in registered),
+            lambda: unfit_python(self._spark, self._group, lambda slot: slot not in registered),
             ended,
         )
 

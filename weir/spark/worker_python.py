@@ -1,7 +1,8 @@
-"""The Python of Spark's workers, compared with the driver's.
+"""The Python of Spark's workers: whether it can run the driver's tasks.
 
-Spark starts a task whose Python is another one again and again, and each ends with an error in the
-worker's log. On this machine the Python is asked before; a cluster's is known by such errors.
+Spark starts a task whose Python is away, is another version or has no Weir again and again, and
+each ends with an error in the worker's log. On this machine the version is asked before; all else
+is known by such errors.
 """
 
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import metadata
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -23,6 +25,10 @@ _MISMATCH = re.compile(
     r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (?P<worker>\d+\.\d+) "
     r"than that in driver: (?P<driver>\d+\.\d+)"
 )
+_NOT_STARTED = re.compile(r'Cannot run program "(?P<path>[^"]+)"[^:]*: (?P<why>[^\n]+)')
+_NOT_LOADED = re.compile(r"\b(?:ModuleNotFoundError|ImportError|AttributeError): [^\n]+")
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
+_SET = "set PYSPARK_PYTHON, or spark.pyspark.python, to the path"
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _TIMEOUT_S = 20
 
@@ -51,10 +57,10 @@ def check_worker_python(worker: str) -> None:
         )
 
 
-def other_python(
+def unfit_python(
     spark: SparkContext, group: str, is_missing: Callable[[int], bool] = lambda task: True
 ) -> str:
-    """The error of workers whose Python is another one, by the failed tasks of a job group.
+    """The error of workers whose Python cannot run tasks, by the failed tasks of a job group.
 
     Args:
         spark: The driver's Spark.
@@ -62,25 +68,61 @@ def other_python(
         is_missing: Whether the job still waits for this task; what others met does not count.
 
     Returns:
-        The error, with both versions and what to do; empty, if no task met such a worker often.
+        The error with what to do; empty, if no task met such a worker often.
     """
     failed: Counter[int] = Counter()
     try:
         for index, host, message in _failures(spark, group):
-            met = _MISMATCH.search(message)
-            if met is None or not is_missing(index):
-                continue
-            failed[index] += 1
+            cause = explained(message, host) if is_missing(index) else ""
+            failed[index] += bool(cause)
             if failed[index] >= FAILURES_MIN:
-                return (
-                    f"the workers run Python {met['worker']} (as on {host}), the driver runs "
-                    f"Python {met['driver']} ({sys.executable}), and both must be the "
-                    "same: set PYSPARK_PYTHON, or spark.pyspark.python, to the path of a Python "
-                    f"{met['driver']} that all workers have"
-                )
+                return cause
     except (OSError, Py4JError, AttributeError, TypeError):
         return ""  # Spark has ended, or is another version: the job's own time limits remain.
     return ""
+
+
+def newest_failure(spark: SparkContext, group: str) -> str:
+    """The newest failure of a group's tasks, in a line with its host; empty: there is none."""
+    try:
+        for _, host, message in _failures(spark, group):
+            return f"on {host}: {explained(message, host) or summary(message)}"
+    except (OSError, Py4JError, AttributeError, TypeError):
+        return ""
+    return ""
+
+
+def explained(message: str, host: str = "") -> str:
+    """The cause with what to do, where the error of a task on ``host`` is its Python's; or empty.
+
+    Spark loads the function of its slots, which is Weir's, before any code of a pipeline.
+    """
+    there = f" (as on {host})" if host else ""
+    if met := _MISMATCH.search(message):
+        return (
+            f"the workers run Python {met['worker']}{there}, the driver runs "
+            f"Python {met['driver']} ({sys.executable}), and both must be the same: "
+            f"{_SET} of a Python {met['driver']} that all workers have"
+        )
+    if met := _NOT_STARTED.search(message):
+        return (
+            f"the workers cannot start their Python {met['path']}{there}, {met['why']}: "
+            f"{_SET} of a Python that all workers have"
+        )
+    if (met := _NOT_LOADED.search(message)) and "cloudpickle.loads" in message:
+        return (
+            f"the workers' Python{there} cannot load Weir: {met[0]}. Install "
+            f"weir-streaming {metadata.version('weir-streaming')} there, or {_SET} of a Python "
+            "that has it on all workers, before Spark is started"
+        )
+    return ""
+
+
+def summary(message: str) -> str:
+    """The line of a Spark error that says most: the last of a worker's traceback, or the first."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    return (raised or lines or [""])[-1 if raised else 0]
 
 
 def _failures(spark: SparkContext, group: str) -> Iterator[tuple[int, str, str]]:

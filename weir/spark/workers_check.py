@@ -20,7 +20,7 @@ from weir.channels.hosts import listen
 from weir.errors import ConfigError, SlotError, StorageError
 from weir.spark import worker_probe
 from weir.spark.submit import IN_PROCESS, open_session, reachable_host
-from weir.spark.worker_python import other_python
+from weir.spark.worker_python import unfit_python
 from weir.storage.local import LocalStore
 from weir.storage.store import store_for
 from weir.tools.doctor import Finding, skew, trial_directory
@@ -106,7 +106,7 @@ def _in_time(spark: SparkContext, collect: Callable[[], list[Any]]) -> list[Any]
     """The result of a Spark job.
 
     Raises:
-        SlotError: The workers run another Python.
+        SlotError: The workers' Python cannot run tasks.
         TimeoutError: The cluster gave it no core in time.
         Py4JError: It failed.
     """
@@ -121,15 +121,15 @@ def _in_time(spark: SparkContext, collect: Callable[[], list[Any]]) -> list[Any]
 
     thread = Thread(target=run, name="weir-doctor", daemon=True)
     thread.start()
-    deadline, other = time.monotonic() + WAIT_S, ""
-    while thread.is_alive() and not other and time.monotonic() < deadline:
+    deadline, unfit = time.monotonic() + WAIT_S, ""
+    while thread.is_alive() and not unfit and time.monotonic() < deadline:
         thread.join(LOOK_S)
-        other = other_python(spark, GROUP)
+        unfit = unfit_python(spark, GROUP)
     if thread.is_alive():
         spark.cancelJobGroup(GROUP)
         thread.join(WAIT_S)
-        if other:
-            raise SlotError(other)
+        if unfit:
+            raise SlotError(unfit)
         raise TimeoutError(f"no worker took a task in {WAIT_S:.0f} s")
     (result,) = outcome
     if isinstance(result, Py4JError):

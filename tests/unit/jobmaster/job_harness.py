@@ -153,6 +153,7 @@ class FakeCluster(IoQueue):
         self.worker_commands: list[tuple[int, SubtaskCommand | WorkerCommand]] = []
         self.replaced: list[int] = []
         self.replaced_executors: list[int] = []  # Of these slots.
+        self.failure = ""  # Of a slot's task.
 
     def to_slot(self, slot_index: int, command: SlotCommand) -> None:
         self.slot_commands.append((slot_index, command))
@@ -168,6 +169,9 @@ class FakeCluster(IoQueue):
 
     def core_count(self) -> int:
         return 4
+
+    def slot_failure(self) -> str:
+        return self.failure
 
 
 class JobHarness:

@@ -69,6 +69,14 @@ def test_a_lost_executor_that_is_not_replaced_fails_a_job_that_is_not_restarted_
     assert "There were enough before" in job.master.cause
 
 
+def test_slots_whose_tasks_fail_are_told_apart_from_a_cluster_that_is_too_small() -> None:
+    job = JobHarness(slots_timeout_ms=60_000)
+    job.cluster.failure = "on host-1: OSError: no space"
+    a_minute_with_one_slot(job)
+    told = "The newest of their Spark tasks to fail did so on host-1: OSError: no space"
+    assert job.master.cause == f"{WANT}. {told}"
+
+
 def test_the_next_driver_of_a_job_that_had_its_slots_waits_for_the_cluster() -> None:
     store = MemoryStore()
     stored_checkpoint(store, 1)
