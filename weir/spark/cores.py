@@ -1,10 +1,15 @@
 """Spark's master as a job begins: that there is such a one, and its cores for the job's slots."""
 
 import re
+import time
 from collections.abc import Callable
 
 from weir.errors import ConfigError, SlotError
 from weir.spark_master import MasterKind, SparkMaster
+from weir.tools.doctor import MASTER_ADVICE, unreachable_master
+
+MASTER_WAIT_S = 10.0  # One that is being restarted; Spark would try for a minute.
+MASTER_PAUSE_S = 1.0
 
 
 def checked_master(name: str) -> SparkMaster:
@@ -20,6 +25,19 @@ def checked_master(name: str) -> SparkMaster:
             "k8s://https://host:443"
         )
     return master
+
+
+def await_master(name: str) -> None:
+    """Wait until a standalone master answers; return at once for any other.
+
+    Raises:
+        SlotError: None does within ``MASTER_WAIT_S``.
+    """
+    deadline = time.monotonic() + MASTER_WAIT_S
+    while problem := unreachable_master(name):
+        if time.monotonic() > deadline:
+            raise SlotError(f"{problem}; {MASTER_ADVICE}")
+        time.sleep(MASTER_PAUSE_S)
 
 
 def check_cores(master: str, slots: int) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 
 from weir.channels.authority import open_network
 from weir.common.clock import SystemClock
@@ -42,7 +43,7 @@ from weir.protocol.lifecycle import JobStatus
 from weir.secrets import job_secrets
 from weir.spark import python_daemon
 from weir.spark.cluster import run_job
-from weir.spark.cores import check_cores, checked_master, cores_max
+from weir.spark.cores import await_master, check_cores, checked_master, cores_max
 from weir.spark.encryption import (
     SECRET,
     encryption_settings,
@@ -56,11 +57,13 @@ from weir.spark_settings import LOOPBACK, SETTINGS
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
 from weir.storage.layout import JobLayout
 from weir.storage.store import CheckpointStore, store_for
+from weir.tools.doctor import check_java, check_user
 from weir.worker.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
 IN_PROCESS = "in-process"
+_NO_GATEWAY = "JAVA_GATEWAY_EXITED"  # PySpark's name of the error.
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
 
 
@@ -193,7 +196,7 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     """The running Spark context; or a new one, which the caller must stop (True).
 
     Raises:
-        ConfigError: Spark knows no such master.
+        ConfigError: Spark knows no such master, or its JVM ended as it started.
     """
     active = SparkContext._active_spark_context
     if active is not None:
@@ -224,7 +227,14 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     settings |= encryption_settings(known, has_secret=conf.contains(SECRET))
     for key, value in settings.items():
         conf.setIfMissing(key, value)
-    return SparkContext(conf=conf), True
+    try:
+        return SparkContext(conf=conf), True
+    except PySparkRuntimeError as error:
+        if _NO_GATEWAY not in str(error):
+            raise
+        wrong = [one for one in (check_java(), check_user()) if not one.is_ok]
+        why = "; ".join(f"{one.seen}; {one.advice}" for one in wrong) or "its output says why"
+        raise ConfigError(f"Spark's JVM ended before it was ready: {why}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +279,7 @@ class _Run:
         slots = needed + self.config.spare_slots
         if master is not None and self.managed is None:
             check_cores(master, needed)
+            await_master(master)
         spark, owned = self._session(master, slots)
         try:
             if self.managed is None:

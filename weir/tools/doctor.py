@@ -26,6 +26,7 @@ from weir.storage.store import CheckpointStore, store_for
 PACKAGE = "weir-streaming"
 PYTHON_LEAST, JAVA_LEAST = (3, 11), 17
 COMMAND_S, CONNECT_S = 20.0, 5.0
+MASTER_ADVICE = "start the master, or name it as its page does"
 SKEW_MS = 5_000  # Less than any time-out between machines.
 EPOCH_LEAST = 1_700_000_000  # A clock before that was never set.
 _SPARK_HOST = re.compile(r"spark://([^/]+)")
@@ -137,16 +138,24 @@ def check_ports(master: str | None = None) -> Finding:
     match = _SPARK_HOST.match(master or "")
     if match is None:
         return Finding("ports", f"free ports of 127.0.0.1 on {host} can be opened and reached")
-    problems = [
-        f"{each} cannot be reached: {problem}"
-        for each in match[1].split(",")
-        if (problem := _connects(each))
-    ]
-    if len(problems) == len(match[1].split(",")):
-        return Finding(
-            "ports", "; ".join(problems), "start the master, or name it as its page does"
-        )
+    if problem := unreachable_master(match[0]):
+        return Finding("ports", problem, MASTER_ADVICE)
     return Finding("ports", f"free ports on {host}, and the master at {match[1]}, can be reached")
+
+
+def unreachable_master(master: str) -> str:
+    """Why no standalone master answers at any of its addresses; empty: one does, or none is asked.
+
+    ``master``: by Spark's name, ``spark://host:port,host2:port2``, or that of another kind.
+    """
+    match = _SPARK_HOST.match(master)
+    problems: list[str] = []
+    for each in match[1].split(",") if match else ():
+        problem = _connects(each)
+        if not problem:
+            return ""
+        problems.append(f"{each} cannot be reached: {problem}")
+    return "; ".join(problems)
 
 
 def check_storage(uri: str) -> Iterator[Finding]:

@@ -68,6 +68,29 @@ def test_help_shows_examples_and_exit_codes(
     assert "exit codes:\n  0 " in shown
 
 
+def test_a_machine_without_java_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    pipeline = script(
+        tmp_path,
+        """
+        from weir.datastream import StreamExecutionEnvironment
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection([1, 2, 3]).print()
+        env.execute("without")
+        """,
+    )
+    ran = weir("run", pipeline, cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-1] == (
+        f"weir: Spark's JVM ended before it was ready: JAVA_HOME is {tmp_path}/none, which has no "
+        "bin/java; install Java 17 or newer, or let JAVA_HOME point to it; --master in-process "
+        "needs none"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "ms"),
     [("1s", 1_000), ("500ms", 500), ("1000", 1_000), ("2min", 120_000), ("1.5s", 1_500)],

@@ -1,9 +1,11 @@
 import re
+import socket
 
 import pytest
 
 from weir.errors import ConfigError, SlotError
-from weir.spark.cores import check_cores, checked_master, cores_max
+from weir.spark import cores
+from weir.spark.cores import await_master, check_cores, checked_master, cores_max
 
 
 @pytest.mark.parametrize("master", ["in-proces", "local2", "yarn-client", "k8s"])
@@ -26,6 +28,37 @@ def test_a_job_with_more_slots_than_cores_is_refused_with_both_numbers() -> None
 @pytest.mark.parametrize("master", ["local[3]", "local[4]", "spark://host:7077", "plugin://own"])
 def test_a_job_that_fits_or_whose_cores_are_unknown_passes(master: str) -> None:
     check_cores(master, 3)
+
+
+def test_a_master_that_does_not_answer_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cores, "MASTER_WAIT_S", 0.0)
+    with pytest.raises(SlotError) as refused:
+        await_master("spark://127.0.0.1:1")
+    assert str(refused.value) == (
+        "127.0.0.1:1 cannot be reached: [Errno 111] Connection refused; start the master, or name "
+        "it as its page does"
+    )
+
+
+def test_a_master_that_is_being_restarted_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as master:
+        master.bind(("127.0.0.1", 0))
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            master.listen()
+
+        monkeypatch.setattr(cores.time, "sleep", pause)
+        await_master(f"spark://127.0.0.1:{master.getsockname()[1]}")
+    assert len(pauses) == 1
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://127.0.0.1:1"])
+def test_no_other_master_is_awaited(master: str) -> None:
+    await_master(master)
 
 
 @pytest.mark.parametrize(
