@@ -480,7 +480,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",
         "weir/jobmaster/job_master.py",
-        ("if self._has_run or self._restorer.progress.checkpoint:", "if self._has_run:"),
+        ("self._has_run or self._restorer.progress.checkpoint > 0", "self._has_run"),
         (
             "self.left is not None or self.status in (JobStatus.FAILING, JobStatus.RESTARTING)",
             "self.left is not None",

@@ -136,6 +136,13 @@ class RowStream:
             self._changed.notify()
 
 
+def printed_again(lines: int, restored: CheckpointId | None) -> str:
+    """The remark on printed lines that come again behind the ``restored`` checkpoint."""
+    start = "its beginning" if restored is None else f"checkpoint {restored}"
+    counted = "1 line that was" if lines == 1 else f"{lines:,} lines that were"
+    return f"the job goes on from {start}, so {counted} printed after it may be printed again"
+
+
 def _read_again(rows: int, at_once: bool) -> str:
     counted = (
         "1 record that was read already comes"

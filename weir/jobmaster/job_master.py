@@ -31,7 +31,7 @@ from weir.ids import AttemptNumber, CheckpointId, JobId, SubtaskId
 from weir.jobmaster.attempt import Attempt
 from weir.jobmaster.checkpoint_runner import CheckpointRunner
 from weir.jobmaster.cluster import Cluster
-from weir.jobmaster.collected_output import ComesAgain, DeliveredOnce
+from weir.jobmaster.collected_output import ComesAgain, DeliveredOnce, printed_again
 from weir.jobmaster.coordination import LocalCoordination
 from weir.jobmaster.fence import Fence, FencedError
 from weir.jobmaster.job_description import JobDescription
@@ -229,6 +229,16 @@ class JobMaster:
             self._end(JobStatus.FAILED, cause)
         else:
             self.leave(cause)
+
+    def slots_cannot_start(self, cause: str) -> None:
+        """The cluster as it is runs no slot: a job that never ran there fails, also a managed one.
+
+        For any other job this is as if the slots had ended: it waits for the cluster's repair.
+        """
+        if self._ran_before:
+            self.slots_ended(cause)
+        else:
+            self._end(JobStatus.FAILED, cause)
 
     def leave(self, cause: str) -> None:
         """End this driver: its workers stop and its slots are released; the job's status stays."""
@@ -434,7 +444,7 @@ class JobMaster:
         now = self._clock.now_ms()
         if slot.versions != self._job.versions:
             cause = self._slots.refuse(slot, self._job.versions, now)
-            if self._has_run or self._restorer.progress.checkpoint:
+            if self._ran_before:
                 self._tell([cause])  # Another executor may have the right ones.
             else:
                 self._end(JobStatus.FAILED, cause)
@@ -443,6 +453,11 @@ class JobMaster:
         self._report(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))
         self._cluster.to_slot(slot.slot_index, self._job.acceptance())
         self._ask_for_workers()
+
+    @property
+    def _ran_before(self) -> bool:
+        """Whether the job has run, under this driver or an earlier one."""
+        return self._has_run or self._restorer.progress.checkpoint > 0
 
     # Bringing an attempt up.
 
@@ -553,7 +568,7 @@ class JobMaster:
             self._checkpoints.loaded(stored)
             self._checkpoints.restored(choice)
             if lines := self._delivered.restored(choice):
-                self._note(_printed_again(lines, choice.checkpoint_id))
+                self._note(printed_again(lines, choice.checkpoint_id))
             now = self._clock.now_ms()
             self._report(AttemptStarted(now, attempt.number, choice.checkpoint_id))
             self._deploy_if_ready()
@@ -781,9 +796,3 @@ class JobMaster:
 
     def _note(self, text: str) -> None:
         self._report(Notice(self._clock.now_ms(), text))
-
-
-def _printed_again(lines: int, restored: CheckpointId | None) -> str:
-    start = "its beginning" if restored is None else f"checkpoint {restored}"
-    counted = "1 line that was" if lines == 1 else f"{lines:,} lines that were"
-    return f"the job goes on from {start}, so {counted} printed after it may be printed again"

@@ -244,7 +244,10 @@ class SparkCluster:
             job.cancel()
         if self._stage_done and not job.is_over:
             why = str(self._stage_error or "the Spark job of the slots ended")
-            job.slots_ended(explained(why) or f"the cluster ended all slots: {why}")
+            if unfit := explained(why):
+                job.slots_cannot_start(unfit)
+            else:
+                job.slots_ended(f"the cluster ended all slots: {why}")
         due = job.next_due_ms()
         if due is not None and clock.now_ms() >= due:
             job.tick()
@@ -262,7 +265,7 @@ class SparkCluster:
 
         def ended(cause: str) -> None:
             if cause and self._waits_for_slots(job):
-                job.slots_ended(cause)
+                job.slots_cannot_start(cause)
 
         self.io(
             lambda: unfit_python(self._spark, self._group, lambda slot: slot not in registered),

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.unit.jobmaster.job_harness import VERSIONS, JobHarness, delayed, stored_checkpoint
 from tests.unit.jobmaster.managed_harness import Managed
 from weir.config import RestartConfig, RestartStrategyKind
@@ -140,6 +142,35 @@ def test_a_pipeline_that_never_ran_fails_where_a_slot_cannot_load_it() -> None:
     job = JobHarness().deployed()
     job.master.on_slot(SlotFailed(1, "No module named 'x'"))
     assert job.status is JobStatus.FAILED
+
+
+UNFIT = "the workers' Python cannot load Weir"
+
+
+@pytest.mark.parametrize("kind", [JobHarness, Managed])
+def test_a_job_that_never_ran_fails_where_no_slot_can_start(kind: type[JobHarness]) -> None:
+    job = kind()
+    job.master.start()
+    job.cluster.run()
+    job.master.slots_cannot_start(UNFIT)
+    assert (job.status, job.master.cause, job.master.left) == (JobStatus.FAILED, UNFIT, None)
+
+
+@pytest.mark.parametrize("checkpoint", [0, 1])
+def test_a_job_that_ran_goes_on_under_its_next_driver_where_no_slot_can_start(
+    checkpoint: int,
+) -> None:
+    store = MemoryStore()
+    stored_checkpoint(store, 1)
+    job = Managed(store=store, progress=JobProgress(attempt=1, checkpoint=checkpoint))
+    if checkpoint:  # Under an earlier driver; else under this one.
+        job.master.start()
+        job.cluster.run()
+    else:
+        job.running()
+    job.master.slots_cannot_start(UNFIT)
+    assert job.master.left == UNFIT
+    assert job.status is not JobStatus.FAILED
 
 
 # Other versions -----------------------------------------------------------------------------------
