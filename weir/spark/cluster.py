@@ -152,17 +152,24 @@ class SparkCluster:
         if peer is not None:
             task_id = peer.spark_attempt
             self._drop(peer)
-            self._pool.submit(self._kill_task, task_id)
-
-    def _kill_task(self, task_id: int) -> None:
-        scheduler = self._spark._jsc.sc()
-        scheduler.killTaskAttempt(task_id, True, "Weir: the slot is silent")
+            why = "Weir: the slot is silent"
+            self._ask(lambda: self._spark._jsc.sc().killTaskAttempt(task_id, True, why))
 
     def replace_executor(self, slot_index: int) -> None:
         """Have the cluster replace the executor of a slot; the slot's task starts in another."""
         peer = self._slots.get(slot_index)
         if peer is not None:
-            self._pool.submit(replace_executor, self._spark, self._group, peer.spark_attempt)
+            task_id = peer.spark_attempt
+            self._ask(lambda: replace_executor(self._spark, self._group, task_id))
+
+    def _ask(self, work: Callable[[], object]) -> None:
+        """Ask Spark for something in the pool."""
+
+        def asked(outcome: object) -> None:
+            if isinstance(outcome, Exception):
+                logger.warning("Spark does not replace a slot: %s", outcome)
+
+        self.io(work, asked)
 
     def core_count(self) -> int:
         """The number of cores that Spark has now."""
