@@ -231,12 +231,12 @@ class JobMaster:
             self.leave(cause)
 
     def slots_cannot_start(self, cause: str) -> None:
-        """The cluster as it is runs no slot: a job that never ran there fails, also a managed one.
+        """Executors of the cluster cannot start a slot: a job that never ran there fails.
 
-        For any other job this is as if the slots had ended: it waits for the cluster's repair.
+        Any other one waits: Spark tries again, and another executor may be able to.
         """
         if self._ran_before:
-            self.slots_ended(cause)
+            self._tell([cause])
         else:
             self._end(JobStatus.FAILED, cause)
 

@@ -253,8 +253,8 @@ class SparkCluster:
             why = str(self._stage_error or "the Spark job of the slots ended")
             if unfit := explained(why):
                 job.slots_cannot_start(unfit)
-            else:
-                job.slots_ended(f"the cluster ended all slots: {why}")
+            if not job.is_over:
+                job.slots_ended(unfit or f"the cluster ended all slots: {why}")
         due = job.next_due_ms()
         if due is not None and clock.now_ms() >= due:
             job.tick()
