@@ -62,6 +62,8 @@ RELEASE_TIMEOUT_S = 15.0
 AUTHENTICATION_TIMEOUT_S = 10.0
 STRANGERS_MAX = 64  # Connections under authentication, beyond two for each slot.
 PYTHON_PERIOD_S = 1.0
+# Of a task that failed as often as its session allows: Spark's words, and PySpark's in their place.
+_GIVEN_UP = ("Job aborted due to stage failure", "exception was thrown from the Python worker")
 LAST_SLOT_S = 2.0  # From the last slot's goodbye to the end of its Spark job.
 
 
@@ -127,6 +129,7 @@ class SparkCluster:
         self._stage: threading.Thread | None = None
         self._stage_error: Exception | None = None
         self._stage_done = False
+        self._has_served = False  # A slot of this stage registered.
         self._canceled = False
         self._python_due = 0.0
         self._job: JobMaster | None = None
@@ -220,8 +223,7 @@ class SparkCluster:
         self._job = job
         if manager is not None:
             manager.attached(job, self._post)
-        self._stage = threading.Thread(target=self._run_stage, name="weir-slots", daemon=True)
-        self._stage.start()
+        self._start_stage()
         job.start()
         while not job.is_over:
             try:
@@ -250,11 +252,7 @@ class SparkCluster:
             self._canceled = False
             job.cancel()
         if self._stage_done and not job.is_over:
-            why = str(self._stage_error or "the Spark job of the slots ended")
-            if unfit := explained(why):
-                job.slots_cannot_start(unfit)
-            if not job.is_over:
-                job.slots_ended(unfit or f"the cluster ended all slots: {why}")
+            self._on_stage_ended(job)
         due = job.next_due_ms()
         if due is not None and clock.now_ms() >= due:
             job.tick()
@@ -342,6 +340,26 @@ class SparkCluster:
     @property
     def _group(self) -> str:
         return f"weir-{self._address.port}"
+
+    def _start_stage(self) -> None:
+        self._stage_done, self._stage_error, self._has_served = False, None, False
+        self._stage = threading.Thread(target=self._run_stage, name="weir-slots", daemon=True)
+        self._stage.start()
+
+    def _on_stage_ended(self, job: JobMaster) -> None:
+        """The Spark job of the slots ended before this job.
+
+        Where Spark gave up on a task, all slots are lost, and the restart strategy has to decide:
+        so it does in a session that the user started, whose tasks may fail one to four times.
+        """
+        why = str(self._stage_error or "the Spark job of the slots ended")
+        if self._has_served and any(words in why for words in _GIVEN_UP):
+            self._start_stage()
+            return
+        if unfit := explained(why):
+            job.slots_cannot_start(unfit)
+        if not job.is_over:
+            job.slots_ended(unfit or f"the cluster ended all slots: {why}")
 
     def _run_stage(self) -> None:
         count = self._slot_count
@@ -441,6 +459,7 @@ class SparkCluster:
                     return
                 peer.slot_index, peer.spark_attempt = slot_index, spark_attempt
                 self._slots[slot_index] = peer
+                self._has_served = True
                 self._job.on_slot(message)
                 if older is not None:
                     self._drop(older)
