@@ -469,7 +469,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/process/worker/test_supervisor.py",
         "weir/spark/slot.py",
         ("if exit_code in KILLS:", "if not exit_code:"),
-        ("if not self._is_released:  # Spark", "if False:  # Spark"),
+        ("if not self._may_return:", "if False:"),
     ),
     *_planted(
         f"tests/unit/storage/test_local_copies.py {_SIMULATION}",

@@ -20,6 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.soak.disk import Disk
+from tests.soak.faults import CANNOT
 from tests.soak.leftovers import Scratch, scratch
 from tests.soak.on_plane import ControlledJob, start_plane
 from tests.soak.on_spark import SparkJob
@@ -79,7 +80,7 @@ def soak(log: Log, options: argparse.Namespace, made: Scratch, findings: Path) -
                     break
                 seed = next_seed(options.seed, log.results)
                 schedule = schedule_of(
-                    seed, where, options.faults, rounds.disk.cannot, options.overlaps
+                    seed, where, options.faults, rounds.disk.cannot | CANNOT, options.overlaps
                 )
                 result = rounds.run(schedule)
                 log.append(result)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from tests.processes import stopped
+from tests.processes import cut, stopped
 from tests.soak.disk import Disk
 from tests.soak.job import POLL_S, NoSuchProcess, RefusedError, SoakJob
 from tests.soak.place import Place
@@ -28,6 +28,8 @@ PATIENCE_S = 180.0  # For a checkpoint; a driver's start is most of it.
 SIGHT_S = 30.0  # For a process that is just being replaced.
 BUSY_A_CORE = 2
 NICENESS = 5
+# Services let no other process of their user have their descriptors.
+CANNOT = frozenset() if os.geteuid() == 0 else frozenset({Act.CUT})
 
 
 @dataclass(slots=True)
@@ -120,6 +122,9 @@ class Storm:
                 with stopped(victim.pid):
                     one.fired = victim.status() == psutil.STATUS_STOPPED
                     time.sleep(lasts_s)
+            case Act.CUT:
+                one.fired = cut(self._victim(fault)) > 0
+                one.told = "" if one.fired else "it had no connection"
             case Act.CLOCK:
                 self._place.offset.write_text(str(fault.jump_ms))
                 self._victim(fault).kill()
@@ -142,7 +147,7 @@ class Storm:
                 self._under_way.append((self._job.ask(fault), one))
                 one.fired = True
         if not one.fired:
-            one.told = "nothing was held up by it"
+            one.told = one.told or "nothing was held up by it"
 
     def _victim(self, fault: Fault) -> psutil.Process:
         """The process that a fault is meant for; one that is being replaced is waited for."""

@@ -28,6 +28,7 @@ class Act(StrEnum):
 
     KILL = "kill"
     STOP = "stop"  # SIGSTOP, and SIGCONT some seconds later.
+    CUT = "cut"  # All TCP connections of the process, as by the network.
     INTERRUPT = "interrupt"  # Ctrl-C: the job is cancelled, and its checkpoints are retained.
     FULL_DISK = "full disk"
     REFUSE = "refused storage"
@@ -61,6 +62,7 @@ class Kind:
 _OF_JOBS = (
     *(Kind(Act.KILL, target) for target in IN_JOB),
     *(Kind(Act.STOP, target) for target in ("worker", "slot", "driver", "jvm")),
+    *(Kind(Act.CUT, target) for target in ("worker", "slot", "driver")),
     *(Kind(Act.CLOCK, target) for target in ("worker", "driver")),
     Kind(Act.FULL_DISK),
     Kind(Act.REFUSE),
@@ -76,6 +78,7 @@ KINDS: dict[Where, tuple[Kind, ...]] = {
         *_OF_JOBS,
         *(Kind(Act.KILL, service) for service in SERVICES),
         *(Kind(Act.STOP, service) for service in ("web", "worker service", "redis", "postgres")),
+        *(Kind(Act.CUT, service) for service in ("web", "worker service", "launcher", "redis")),
         *map(Kind, OPERATIONS),
     ),
 }

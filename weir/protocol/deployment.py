@@ -157,6 +157,11 @@ class ReleaseSlot:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class DismissSlot:
+    """Another Spark task has this slot's place: end at once, and do not be started anew."""
+
+
 # Worker process to job master (besides messages.Report).
 
 
@@ -252,6 +257,6 @@ class StopProcess:
 
 
 SlotReport: TypeAlias = SlotRegistered | WorkerExited | SlotHeartbeat | SlotFailed
-SlotCommand: TypeAlias = SlotAccepted | StartWorker | StopWorker | ReleaseSlot
+SlotCommand: TypeAlias = SlotAccepted | StartWorker | StopWorker | ReleaseSlot | DismissSlot
 WorkerReport: TypeAlias = WorkerReady | WorkerHeartbeat | Delivered | Inspected
 WorkerCommand: TypeAlias = Deploy | InspectSubtask | StopProcess

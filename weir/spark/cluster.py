@@ -34,6 +34,7 @@ from weir.jobmaster.remote_coordination import ControlPlane
 from weir.jobmaster.restorer import NO_PROGRESS, JobProgress
 from weir.protocol.deployment import (
     Address,
+    DismissSlot,
     SlotCommand,
     SlotFailed,
     SlotHeartbeat,
@@ -455,19 +456,27 @@ class SparkCluster:
                     raise ProtocolError(f"{peer.connection.peer} registered as slot {slot_index}")
                 older = self._slots.get(slot_index)
                 if older is not None and older.spark_attempt >= spark_attempt:
-                    self._drop(peer)
+                    self._dismiss(peer)
                     return
                 peer.slot_index, peer.spark_attempt = slot_index, spark_attempt
                 self._slots[slot_index] = peer
                 self._has_served = True
                 self._job.on_slot(message)
                 if older is not None:
-                    self._drop(older)
+                    self._dismiss(older)
             case WorkerExited() | SlotHeartbeat() | SlotFailed():
                 if self._slots.get(message.slot_index) is peer:
                     self._job.on_slot(message)
             case _:
                 raise ProtocolError(f"a slot sent {message}")
+
+    def _dismiss(self, peer: _Peer) -> None:
+        """End a slot whose place another Spark task has taken.
+
+        Were it started anew, it would take the place back, and so on.
+        """
+        self._send(peer, DismissSlot())
+        self._drop(peer)
 
     def _lost(self, peer: _Peer) -> None:
         assert self._job is not None

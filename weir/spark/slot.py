@@ -31,6 +31,7 @@ from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import (
     Address,
     Credentials,
+    DismissSlot,
     ReleaseSlot,
     SlotAccepted,
     SlotFailed,
@@ -100,7 +101,7 @@ def run_slot(
     worker: str = WORKER,
     root: Path = Path("/"),
 ) -> None:
-    """Serve as a slot until the job master releases it.
+    """Serve as a slot until the job master releases or dismisses it.
 
     Args:
         worker: The class whose instances the worker processes run, as ``module:name``.
@@ -155,6 +156,7 @@ class _Supervisor:
         self._copies: LocalDirectory | None = None  # Of state files, from worker to worker.
         self._has_left = False
         self._is_released = False  # By the job master: the job needs nothing here any more.
+        self._may_return = False  # Spark starts a task again that fails, and none that returns.
         self._connect_deadline = time.monotonic() + AUTHENTICATION_TIMEOUT_S
         self._heartbeat_due = 0.0
         self._cgroup = cgroup
@@ -175,7 +177,7 @@ class _Supervisor:
                 self._round()
         finally:
             self._release()
-        if not self._is_released:  # Spark starts a task again that fails, and none that returns.
+        if not self._may_return:
             raise SlotError("the connection to the job master was lost")
 
     def _round(self) -> None:
@@ -219,7 +221,11 @@ class _Supervisor:
                 case StopWorker(attempt, grace_ms):
                     self._stop_worker(attempt, grace_ms / 1000)
                 case ReleaseSlot():
-                    self._has_left = self._is_released = True
+                    self._has_left = self._is_released = self._may_return = True
+                case DismissSlot():
+                    self._has_left = self._may_return = True
+                    for worker in self._workers:
+                        worker.kill()
                 case _:
                     raise ProtocolError(f"{type(message).__name__} is no command for a slot")
         if self._connection.ended:

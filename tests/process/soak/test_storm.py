@@ -1,6 +1,7 @@
 """Faults of the soak strike real processes and a real disk, and say of each whether it fired."""
 
 import errno
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import cut
 from tests.soak import faults
 from tests.soak.disk import Disk
 from tests.soak.faults import Storm, Struck
@@ -148,6 +150,24 @@ def test_a_fault_without_its_process_has_not_fired(
     monkeypatch.setattr(faults, "SIGHT_S", 0.1)
     (struck,) = storm(job, tmp_path, Kind(Act.KILL, "jvm"))
     assert struck == Struck("kill jvm", told="there is no JVM")
+
+
+def test_the_connections_of_a_process_are_cut_and_it_lives(job: Sleeper, tmp_path: Path) -> None:
+    (struck,) = storm(job, tmp_path, Kind(Act.CUT, "driver"))
+    assert struck == Struck("cut driver", recovered=False, told="it had no connection")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        connects = f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{connects}; s.close(); input()"], stdin=subprocess.PIPE
+        )
+        peer, _ = server.accept()
+        with peer, process:
+            assert cut(psutil.Process(process.pid)) == 1
+            assert peer.recv(1) == b""
+            assert process.poll() is None
+            process.communicate(b"\n")
+            assert process.returncode == 0
 
 
 def test_a_clock_jumps_with_the_death_of_its_process(job: Sleeper, tmp_path: Path) -> None:

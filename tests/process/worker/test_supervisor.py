@@ -31,6 +31,7 @@ from tests.waiting import TIMEOUT_S, wait_until
 from weir.channels.identity import SlotIdentity
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import (
+    DismissSlot,
     SlotFailed,
     SlotHeartbeat,
     SlotRegistered,
@@ -182,6 +183,22 @@ def test_the_supervisor_leaves_with_its_job_master(master: FakeMaster, warm: boo
             peer.close()
         master.peers.clear()
         assert process.wait(TIMEOUT_S) == 1, "Spark starts no task again that returns"
+        await_gone(*pids)
+
+
+def test_a_dismissed_supervisor_returns_and_its_worker_is_killed(
+    master: FakeMaster, warm: bool
+) -> None:
+    """Its connection ends right behind the message."""
+    with supervisor(master, warm=warm) as process:
+        slot = master.accept_slot(program())
+        master.start_worker(slot)
+        pids = descendants(process)
+        master.send(slot, DismissSlot())
+        for peer in master.peers:
+            peer.close()
+        master.peers.clear()
+        assert process.wait(TIMEOUT_S) == 0
         await_gone(*pids)
 
 
