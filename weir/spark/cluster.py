@@ -351,16 +351,18 @@ class SparkCluster:
         """The Spark job of the slots ended before this job.
 
         Where Spark gave up on a task, all slots are lost, and the restart strategy has to decide:
-        so it does in a session that the user started, whose tasks may fail one to four times.
+        so it does in a session that the user started, whose tasks may fail one to four times. It
+        ends without an error where all of its slots were dismissed, for those of another Spark job.
         """
-        why = str(self._stage_error or "the Spark job of the slots ended")
-        if self._has_served and any(words in why for words in _GIVEN_UP):
+        why = str(self._stage_error or "")
+        if self._has_served and (not why or any(words in why for words in _GIVEN_UP)):
             self._start_stage()
             return
         if unfit := explained(why):
             job.slots_cannot_start(unfit)
         if not job.is_over:
-            job.slots_ended(unfit or f"the cluster ended all slots: {why}")
+            ended = f"the cluster ended all slots: {why or 'the Spark job of the slots ended'}"
+            job.slots_ended(unfit or ended)
 
     def _run_stage(self) -> None:
         count = self._slot_count
