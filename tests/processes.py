@@ -31,18 +31,21 @@ def stopped(pid: int) -> Iterator[None]:
 _PIDFD_GETFD = 438  # Linux has one number for it on all machines; Python has no function.
 
 
-def cut(process: psutil.Process) -> int:
-    """End all TCP connections of a process, as the network does; returns how many.
+def cut(process: psutil.Process, peer: psutil.Process | None = None) -> int:
+    """End all TCP connections of a process, or those to a peer, as the network does.
 
-    Those of an undumpable process are for root alone.
+    Returns how many. Those of an undumpable process are for root alone.
 
     Raises:
         psutil.Error: The process is gone, or another user's.
     """
+    peers = None if peer is None else {end.laddr for end in peer.net_connections("tcp")}
     libc, pidfd, count = ctypes.CDLL(None, use_errno=True), os.pidfd_open(process.pid), 0
     try:
         for connection in process.net_connections("tcp"):
             if connection.status != psutil.CONN_ESTABLISHED:
+                continue
+            if peers is not None and connection.raddr not in peers:
                 continue
             fd = libc.syscall(_PIDFD_GETFD, pidfd, connection.fd, 0)
             if fd < 0:  # Closed meanwhile.

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
+from tests.processes import cut
 from tests.spark.functions import Numbering, Reading, Tagging, as_row, key_of
 from tests.spark.hurried import HurriedSource
 from tests.waiting import wait_until
@@ -142,7 +143,20 @@ class Killer:
                         self.killed = template.pid
                     elif self.target == "executor":
                         self.killed = executor_of(self.killed).pid
-                    os.kill(self.killed, self.signal)
+                    self.strike(self.killed)
+
+    def strike(self, pid: int) -> None:
+        """Send the signal."""
+        os.kill(pid, self.signal)
+
+
+@dataclass(slots=True)
+class Cutter(Killer):
+    """Cuts the connection between the driver, which is this process, and a slot or a worker."""
+
+    def strike(self, pid: int) -> None:
+        """Cut it."""
+        assert cut(psutil.Process(), psutil.Process(pid)) == 1
 
 
 def executor_of(pid: int) -> psutil.Process:

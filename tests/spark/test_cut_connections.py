@@ -1,16 +1,14 @@
 """The network cuts a connection between the driver and a process of the job; the job comes back."""
 
 import re
-import socket
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
 from tests.spark.harness import (
     Count,
+    Cutter,
     Listening,
     Recorder,
     collect,
@@ -22,7 +20,6 @@ from tests.spark.harness import (
 )
 from tests.waiting import wait_until
 from weir.protocol.events import CheckpointSettled, JobEvent, SlotChanged
-from weir.spark.cluster import SparkCluster
 
 pytestmark = [pytest.mark.usefixtures("local")]
 
@@ -30,26 +27,6 @@ N = 1_500
 RATE = 1_000.0
 SLOT = 1
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
-
-
-@dataclass(slots=True)
-class Cutter:
-    """Cuts the connection to a slot, or to its worker process, at the second checkpoint."""
-
-    target: str
-    clusters: list[SparkCluster] = field(default_factory=list)
-    completed: int = 0
-    cut: list[int] = field(default_factory=list)  # Descriptors.
-
-    def __call__(self, event: JobEvent) -> None:
-        if isinstance(event, CheckpointSettled) and event.failure is None:
-            self.completed += 1
-            if self.completed == 2:
-                (cluster,) = self.clusters
-                peers = cluster._slots if self.target == "slot" else cluster._workers
-                connection = peers[SLOT].connection
-                self.cut.append(connection.fileno())
-                connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize(
@@ -60,20 +37,13 @@ class Cutter:
     ],
 )
 def test_a_job_comes_back_whose_driver_lost_the_connection_to_a(
-    target: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: str, cause: str, tmp_path: Path
 ) -> None:
-    cutter, heard = Cutter(target), Recorder()
-    begin = SparkCluster.run
-
-    def run(cluster: SparkCluster, *arguments: Any, **more: Any) -> None:
-        cutter.clusters.append(cluster)
-        begin(cluster, *arguments, **more)
-
-    monkeypatch.setattr(SparkCluster, "run", run)
+    cutter, heard = Cutter(target, index=SLOT), Recorder()
     env = environment(tmp_path / "checkpoints")
     with Listening(heard, cutter):
         result = collect(numbered(tagged_union(env, N, RATE)), "cut")
-    assert len(cutter.cut) == 1
+    assert cutter.killed is not None, "nothing was cut"
     (recovered,) = result.history.recoveries
     assert recovered.restored_checkpoint is not None
     assert re.search(cause, recovered.cause), recovered.cause

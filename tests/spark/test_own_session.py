@@ -16,41 +16,26 @@ RETRIES = "local[4,1000]"  # Here a task is started again, as in a session of We
 ATTEMPTS_MAX = 10  # Each slot is lost a few times where Spark has several jobs for them.
 EXACT = Count(lost=0, duplicated=0, out_of_order=0)
 SCRIPT = """
-    import json, os, signal, socket, sys
+    import json, sys
     from pathlib import Path
     import psutil
     from pyspark.sql import SparkSession
     from tests.processes import cut
-    from tests.spark.harness import Listening, collect, environment, numbered, tagged_union
-    from weir.protocol.events import CheckpointSettled, SlotChanged
-    from weir.spark.cluster import SparkCluster
+    from tests.spark.harness import (
+        Cutter, Killer, Listening, collect, environment, numbered, tagged_union
+    )
+
+    class CutOff(Killer):
+        def strike(self, pid):
+            assert cut(psutil.Process()) > 2
 
     loss, master, records, rate, directory = sys.argv[1:]
     spark = SparkSession.builder.master(master).getOrCreate()
-    clusters, pids, done = [], {}, []
-    begin = SparkCluster.run
-
-    def run(cluster, *arguments, **more):
-        clusters.append(cluster)
-        begin(cluster, *arguments, **more)
-
-    SparkCluster.run = run
-
-    def lose(event):
-        if isinstance(event, SlotChanged) and event.registered:
-            pids[event.slot_index] = event.pid
-        elif isinstance(event, CheckpointSettled) and event.failure is None:
-            done.append(event.checkpoint_id)
-            if len(done) == 2 and loss == "killed":
-                os.kill(pids[1], signal.SIGKILL)
-            elif len(done) == 2 and loss == "driver":
-                assert cut(psutil.Process()) > 2
-            elif len(done) == 2:
-                clusters[0]._slots[1].connection.socket.shutdown(socket.SHUT_RDWR)
-
+    lose = {"killed": Killer, "cut": Cutter, "driver": CutOff}[loss]("slot", index=1)
     env = environment(Path(directory, "checkpoints"))
     with Listening(lose):
         result = collect(numbered(tagged_union(env, int(records), float(rate))), "own")
+    assert lose.killed is not None
     recoveries = [[one.attempt, one.restored_checkpoint] for one in result.history.recoveries]
     told = {"rows": result.collected, "recoveries": recoveries, "spark": spark.range(10).count()}
     Path(directory, "told.json").write_text(json.dumps(told))

@@ -231,7 +231,7 @@ class JobMaster:
             self.leave(cause)
 
     def slots_cannot_start(self, cause: str) -> None:
-        """Executors of the cluster cannot start a slot: a job that never ran there fails.
+        """An executor of the cluster can run no slot: a job that never ran there fails.
 
         Any other one waits: Spark tries again, and another executor may be able to.
         """
@@ -443,11 +443,7 @@ class JobMaster:
                 return
         now = self._clock.now_ms()
         if slot.versions != self._job.versions:
-            cause = self._slots.refuse(slot, self._job.versions, now)
-            if self._ran_before:
-                self._tell([cause])  # Another executor may have the right ones.
-            else:
-                self._end(JobStatus.FAILED, cause)
+            self.slots_cannot_start(self._slots.refuse(slot, self._job.versions, now))
             return
         self._slots.add(slot, now)
         self._report(SlotChanged(now, slot.slot_index, slot.host, slot.pid, True))

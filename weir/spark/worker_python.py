@@ -71,24 +71,18 @@ def unfit_python(
         The error with what to do; empty, if no task met such a worker often.
     """
     failed: Counter[int] = Counter()
-    try:
-        for index, host, message in _failures(spark, group):
-            cause = explained(message, host) if is_missing(index) else ""
-            failed[index] += bool(cause)
-            if failed[index] >= FAILURES_MIN:
-                return cause
-    except (OSError, Py4JError, AttributeError, TypeError):
-        return ""  # Spark has ended, or is another version: the job's own time limits remain.
+    for index, host, message in _failures(spark, group):
+        cause = explained(message, host) if is_missing(index) else ""
+        failed[index] += bool(cause)
+        if failed[index] >= FAILURES_MIN:
+            return cause
     return ""
 
 
 def newest_failure(spark: SparkContext, group: str) -> str:
     """The newest failure of a group's tasks, in a line with its host; empty: there is none."""
-    try:
-        for _, host, message in _failures(spark, group):
-            return f"on {host}: {explained(message, host) or summary(message)}"
-    except (OSError, Py4JError, AttributeError, TypeError):
-        return ""
+    for _, host, message in _failures(spark, group):
+        return f"on {host}: {explained(message, host) or summary(message)}"
     return ""
 
 
@@ -127,7 +121,10 @@ def summary(message: str) -> str:
 
 def _failures(spark: SparkContext, group: str) -> Iterator[tuple[int, str, str]]:
     """Index, host and error of the failed tasks of a group's jobs, the newest first."""
-    for task in tasks_of(spark, group, lambda stage: stage.numFailedTasks > 0):
-        error = task.errorMessage()
-        if error.isDefined():
-            yield task.index(), task.host(), error.get()
+    try:
+        for task in tasks_of(spark, group, lambda stage: stage.numFailedTasks > 0):
+            error = task.errorMessage()
+            if error.isDefined():
+                yield task.index(), task.host(), error.get()
+    except (OSError, Py4JError, AttributeError, TypeError):
+        return  # Spark has ended, or is another version: the job's own time limits remain.
