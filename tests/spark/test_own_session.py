@@ -1,6 +1,7 @@
 """A session of Spark that the script started: by default a task fails there for good at once."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,8 +50,14 @@ SCRIPT = """
 def test_a_job_comes_back_from_a_lost_slot_in_a_session_of_the_script(
     loss: str, master: str, session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With all of its connections cut, the driver gives Spark the job of the slots again."""
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    """With all of its connections cut, the driver gives Spark the job of the slots again.
+
+    The ``python3`` that PySpark would take for tasks is not the script's, as in many a notebook.
+    """
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv(SESSION, own := f"{session}/{loss}")
     script = tmp_path / "script.py"
     script.write_text(dedent(SCRIPT))

@@ -92,7 +92,8 @@ class JobExecutionResult:
     name: str
     net_runtime_ms: int
     collected: tuple[Any, ...] = ()  # What execute_and_collect's sink delivered, in order.
-    history: Any = None  # weir.jobmaster.history.JobHistory: checkpoints, recoveries, notices.
+    # weir.jobmaster.history.JobHistory: checkpoints, recoveries, notices. Too long to print.
+    history: Any = field(default=None, repr=False)
     # The notebook's cell whose display of the running job became this result.
     cell: int | None = field(default=None, repr=False)
 

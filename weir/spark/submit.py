@@ -52,7 +52,7 @@ from weir.spark.encryption import (
 from weir.spark.job_log import JobLog
 from weir.spark.notebook_view import NotebookView
 from weir.spark.program import dump_program
-from weir.spark.worker_python import check_worker_python
+from weir.spark.worker_python import check_worker_python, same_as_driver
 from weir.spark_settings import LOOPBACK, SETTINGS
 from weir.storage.catalog import RestoreRequest, find_state, latest_job
 from weir.storage.layout import JobLayout
@@ -63,7 +63,9 @@ from weir.worker.versions import installed_versions
 logger = logging.getLogger(__name__)
 
 IN_PROCESS = "in-process"
-_NO_GATEWAY = "JAVA_GATEWAY_EXITED"  # PySpark's name of the error.
+# PySpark's names of errors.
+_NO_GATEWAY = "JAVA_GATEWAY_EXITED"
+_REMOTE = "CONTEXT_UNAVAILABLE_FOR_REMOTE_CLIENT"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties").as_uri()
 
 
@@ -196,7 +198,8 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     """The running Spark context; or a new one, which the caller must stop (True).
 
     Raises:
-        ConfigError: Spark knows no such master, or its JVM ended as it started.
+        ConfigError: Spark knows no such master, its JVM ended as it started, or the session is one
+            of Spark Connect.
     """
     active = SparkContext._active_spark_context
     if active is not None:
@@ -230,6 +233,12 @@ def open_session(master: str | None, slots: int, name: str) -> tuple[SparkContex
     try:
         return SparkContext(conf=conf), True
     except PySparkRuntimeError as error:
+        if _REMOTE in str(error):
+            raise ConfigError(
+                "the session of this script is one of Spark Connect, through which a job cannot "
+                "have its slots: start the script by spark-submit or weir run --master, or make a "
+                "session with SparkSession.builder.master(...), and unset SPARK_REMOTE"
+            ) from None
         if _NO_GATEWAY not in str(error):
             raise
         wrong = [one for one in (check_java(), check_user()) if not one.is_ok]
@@ -295,26 +304,27 @@ class _Run:
                 self.emit(notice)
                 if self.managed is not None:
                     self.managed.control.post(notice)
-            job = run_job(
-                spark,
-                self.graph,
-                self.config,
-                self.job_id,
-                program=program,
-                store=store_for(self.config.checkpoints.storage),
-                versions=installed_versions(),
-                clock=clock,
-                emit=self.emit,
-                collect=self.collect,
-                take_back=self.take_back,
-                is_enough=self.is_enough,
-                restore_from=self.restore_from,
-                slot_count=slots,
-                host=host,
-                network=network,
-                manager=self.managed,
-                secrets=self.secrets,
-            )
+            with same_as_driver(spark):
+                job = run_job(
+                    spark,
+                    self.graph,
+                    self.config,
+                    self.job_id,
+                    program=program,
+                    store=store_for(self.config.checkpoints.storage),
+                    versions=installed_versions(),
+                    clock=clock,
+                    emit=self.emit,
+                    collect=self.collect,
+                    take_back=self.take_back,
+                    is_enough=self.is_enough,
+                    restore_from=self.restore_from,
+                    slot_count=slots,
+                    host=host,
+                    network=network,
+                    manager=self.managed,
+                    secrets=self.secrets,
+                )
         finally:
             if owned:
                 _stop(spark)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 
 from py4j.protocol import Py4JError
@@ -19,6 +20,7 @@ from pyspark import SparkContext
 
 from weir.errors import SlotError
 from weir.spark.slot_tasks import tasks_of
+from weir.spark_master import SparkMaster
 
 FAILURES_MIN = 3  # Of one slot's tasks: a single one may have met the only such worker.
 _MISMATCH = re.compile(
@@ -28,6 +30,7 @@ _MISMATCH = re.compile(
 _NOT_STARTED = re.compile(r'Cannot run program "(?P<path>[^"]+)"[^:]*: (?P<why>[^\n]+)')
 _NOT_LOADED = re.compile(r"\b(?:ModuleNotFoundError|ImportError|AttributeError): [^\n]+")
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
+_ANY = "python3"  # PySpark's own choice.
 _SET = "set PYSPARK_PYTHON, or spark.pyspark.python, to the path"
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _TIMEOUT_S = 20
@@ -55,6 +58,23 @@ def check_worker_python(worker: str) -> None:
             f"Python {own} ({sys.executable}), and both must be the same: set "
             f"PYSPARK_PYTHON={sys.executable}"
         )
+
+
+@contextmanager
+def same_as_driver(spark: SparkContext) -> Iterator[None]:
+    """Within it a local master's workers run the driver's Python, unless another one was chosen.
+
+    PySpark takes the ``python3`` of the PATH, which in a notebook, or in an environment that is not
+    activated, is not the one that runs the driver.
+    """
+    given = spark.pythonExec
+    is_chosen = "PYSPARK_PYTHON" in os.environ or given != _ANY
+    if SparkMaster.parse(str(spark.master)).is_on_this_machine and not is_chosen:
+        spark.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        spark.pythonExec = given
 
 
 def unfit_python(

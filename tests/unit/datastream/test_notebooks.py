@@ -1,6 +1,7 @@
 """The places, streams and results of a notebook."""
 
 import sys
+from dataclasses import replace
 from threading import Event
 from types import ModuleType, SimpleNamespace
 
@@ -10,6 +11,11 @@ from tests.waiting import TIMEOUT_S, wait_until
 from weir.datastream import CloseableIterator, JobExecutionResult, StreamExecutionEnvironment
 from weir.ids import CheckpointId, JobId
 from weir.jobmaster.collected_output import RowStream
+from weir.jobmaster.history import JobHistory
+
+RESULT = JobExecutionResult(
+    job_id=JobId("count-1"), name="a <count>", net_runtime_ms=1_234, collected=(1, 2)
+)
 
 
 @pytest.fixture
@@ -43,12 +49,16 @@ def test_a_stream_shows_the_way_of_its_records() -> None:
 
 
 def test_a_result_shows_its_job_in_a_table() -> None:
-    result = JobExecutionResult(
-        job_id=JobId("count-1"), name="a <count>", net_runtime_ms=1_234, collected=(1, 2)
-    )
-    assert result._repr_html_() == (
+    assert RESULT._repr_html_() == (
         "<table><caption>a &lt;count&gt;</caption><tr><th>job</th><td>count-1</td></tr>"
         "<tr><th>ran</th><td>1.2 s</td></tr><tr><th>collected</th><td>2 records</td></tr></table>"
+    )
+
+
+def test_a_result_prints_as_one_line_without_its_history() -> None:
+    assert repr(replace(RESULT, history=JobHistory())) == (
+        "JobExecutionResult(job_id='count-1', name='a <count>', net_runtime_ms=1234, "
+        "collected=(1, 2))"
     )
 
 

@@ -1,11 +1,14 @@
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark import SparkContext
 
 from weir.errors import SlotError
-from weir.spark.worker_python import check_worker_python, explained, summary
+from weir.spark.worker_python import check_worker_python, explained, same_as_driver, summary
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -39,6 +42,32 @@ def test_a_python_that_cannot_run_is_left_to_spark(tmp_path: Path) -> None:
     broken.chmod(0o755)
     check_worker_python(str(broken))
     check_worker_python(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("master", "by_setting", "by_session", "within"),
+    [
+        ("local[4]", None, "python3", sys.executable),
+        ("local-cluster[2,1,1024]", None, "python3", sys.executable),
+        ("spark://host:7077", None, "python3", "python3"),
+        ("local[4]", "python3", "python3", "python3"),
+        ("local[4]", None, "/opt/python", "/opt/python"),
+    ],
+)
+def test_workers_on_the_drivers_machine_run_its_python_unless_another_was_chosen(
+    master: str,
+    by_setting: str | None,
+    by_session: str,
+    within: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    if by_setting is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", by_setting)
+    spark = cast(SparkContext, SimpleNamespace(master=master, pythonExec=by_session))
+    with same_as_driver(spark):
+        assert spark.pythonExec == within
+    assert spark.pythonExec == by_session, "the session's own jobs keep theirs"
 
 
 # Errors of tasks, as Spark has them ---------------------------------------------------------------
