@@ -146,11 +146,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         ("channel.bytes_out += element.size", "channel.bytes_out = element.size"),
         ("or size + following.size > self._bytes_max", ""),
+        ("if not channel.overdraft:", "if True:"),
     ),
     *_planted(
         "tests/unit/worker/test_snapshotter.py tests/unit/worker/test_in_flight.py",
         "weir/worker/snapshotter.py",
-        ("if target is None and not any(", "if not any("),
+        ("is_empty = target is None and not any(", "is_empty = not any("),
+        ("if is_empty and not is_open:", "if is_empty:"),
         ("if running.cancelled or running.has_failed:", "if running.has_failed:"),
         ("if running.is_open or running.under_way:", "if running.under_way:"),
     ),
@@ -170,6 +172,13 @@ MUTANTS: tuple[Mutant, ...] = (
             "(self.status is SubtaskStatus.ENDED or was_suspended)",
             "self.status is SubtaskStatus.ENDED",
         ),
+    ),
+    *_planted(
+        f"tests/unit/worker/test_worker.py {_SIMULATION}",
+        "weir/worker/subtask.py",
+        ("return not (self._source or self._has_ended or", "return not (self._source or"),
+        ("is_paused = self.status is SubtaskStatus.ENDED or", "is_paused ="),
+        ("SubtaskStatus.ENDED or self._suspended_by is not None", "SubtaskStatus.ENDED"),
     ),
     *_planted(
         "tests/unit/worker/test_worker.py",

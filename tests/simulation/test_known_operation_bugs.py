@@ -132,9 +132,9 @@ def test_a_stop_that_ends_though_a_subtask_did_not_commit_is_caught(
 
     def on_completed(subtask: Subtask, checkpoint_id: CheckpointId, *, final: bool) -> None:
         if final and subtask._suspended_by is not None and not subtask.outputs:
-            operators, subtask._operators = subtask._operators, ()
+            operators, subtask._confirming = subtask._confirming, []
             production(subtask, checkpoint_id, final=final)
-            subtask._operators = operators
+            subtask._confirming = operators
         else:
             production(subtask, checkpoint_id, final=final)
 

@@ -146,7 +146,7 @@ class FrameEncoder:
 
     def credit(self, channel: ChannelId, granted_bytes: int) -> list[BytesLike]:
         """Allow the sender of ``channel`` this many bytes more."""
-        return self.encode(FrameType.CREDIT, channel, [_UINT64.pack(granted_bytes)])
+        return [b"".join(self.encode(FrameType.CREDIT, channel, [_UINT64.pack(granted_bytes)]))]
 
 
 class FrameDecoder:
@@ -296,7 +296,8 @@ class ElementEncoder:
                 return self._frame(FrameType.END_OF_INPUT)
 
     def _frame(self, type: FrameType, payload: bytes = b"") -> list[BytesLike]:
-        return self._frames.encode(type, self._channel, [payload])
+        # A copy of so few bytes costs less than another buffer on the way to the socket.
+        return [b"".join(self._frames.encode(type, self._channel, [payload]))]
 
     def _encode_records(self, records: Records) -> list[BytesLike]:
         batch: Batch = records.payload

@@ -213,20 +213,22 @@ class AlignmentClock:
         return begun
 
     def _gate(self, alignment: _Alignment, index: int, now_ns: int) -> GateAlignment:
-        channels, first_ns = self._gates[index], alignment.first_ns
-        arrived_ns, bytes_at_first = alignment.arrived_ns, alignment.bytes_at_first
-        # Of lists: there is one for each gate of each subtask at each checkpoint.
+        first_ns, begun = alignment.first_ns, alignment.bytes_at_first
+        # In one pass: there is a gate of each subtask at each checkpoint.
+        arrived: list[float | None] = []
+        blocked: list[float] = []
+        during: list[int] = []
+        for channel in self._gates[index]:
+            at_ns = alignment.arrived_ns.get(channel.id)
+            arrived.append(None if at_ns is None else (at_ns - first_ns) / 1e6)
+            blocked.append(self._blocked_ns(alignment, channel.id, now_ns) / 1e6)
+            during.append(channel.bytes_in - begun[channel.id])
         return GateAlignment(
             gate_index=index,
             upstream=self._upstream[index],
-            arrived_ms=tuple(
-                [
-                    (arrived_ns[c.id] - first_ns) / 1e6 if c.id in arrived_ns else None
-                    for c in channels
-                ]
-            ),
-            blocked_ms=tuple([self._blocked_ns(alignment, c.id, now_ns) / 1e6 for c in channels]),
-            bytes_during=tuple([c.bytes_in - bytes_at_first[c.id] for c in channels]),
+            arrived_ms=tuple(arrived),
+            blocked_ms=tuple(blocked),
+            bytes_during=tuple(during),
         )
 
     def _blocked_ns(self, alignment: _Alignment, channel: ChannelId, now_ns: int) -> int:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weir.common.batch import Batch
-from weir.ids import SubtaskId
+from weir.ids import CheckpointId, SubtaskId
 from weir.operators.base import Operator
 from weir.protocol.elements import Watermark, WatermarkIdle
 from weir.state.store import OperatorStateStore
 from weir.worker.gates import OutputGate
+from weir.worker.snapshotter import OperatorFreeze
 
 
 @dataclass(slots=True)
@@ -23,6 +24,11 @@ class ChainedOperator:
     subtask: SubtaskId
     operator: Operator
     state: OperatorStateStore
+
+    def freeze(self, checkpoint_id: CheckpointId, base_id: CheckpointId | None) -> OperatorFreeze:
+        """Its state as it is now, and what the operator keeps beside it."""
+        state = self.state.freeze(checkpoint_id, base_id)
+        return OperatorFreeze(self.subtask, [*state, *self.operator.snapshot(checkpoint_id)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,10 +352,12 @@ class OutputGate:
             del self._barriers_waiting[checkpoint_id]
 
     def _send(self, channel: OutputChannel, element: Element) -> None:
+        if not channel.overdraft:
+            self._transport.send(channel.id, element)
+            return
         if type(element) is CheckpointBarrier:
             self._barriers_waiting[element.checkpoint_id] += 1
         channel.overdraft.append(element)
-        self._flush(channel)
 
     def granted(self, channel_index: int, size: int) -> None:
         """Credit for ``size`` bytes more came from the receiver."""

@@ -68,29 +68,44 @@ class HeldTime:
         return self._ended_ns + (0 if self._since_ns is None else now_ns - self._since_ns)
 
 
+@dataclass(slots=True)
+class _Reported:
+    """The reports of one subtask so far."""
+
+    work: tuple[object, ...]  # As last seen.
+    changed_ns: int
+    at_ns: int
+
+    def is_due(self, now_ns: int) -> bool:
+        rests = now_ns - self.changed_ns > SETTLING_NS
+        return not rests or now_ns - self.at_ns >= RESTING_INTERVAL_NS
+
+
 class MetricsReports:
     """The reports of one worker's subtasks."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._work: dict[SubtaskId, tuple[object, ...]] = {}  # As last seen.
-        self._changed_ns: dict[SubtaskId, int] = {}
-        self._reported_ns: dict[SubtaskId, int] = {}
+        self._reported: dict[SubtaskId, _Reported] = {}
 
     def is_due(self, chain: SubtaskId, now_ns: int) -> bool:
         """Whether a subtask is reported now though nothing of it has changed."""
-        rests = now_ns - self._changed_ns.get(chain, now_ns) > SETTLING_NS
-        return not rests or now_ns - self._reported_ns[chain] >= RESTING_INTERVAL_NS
+        last = self._reported.get(chain)
+        return last is None or last.is_due(now_ns)
 
     def offer(self, metrics: SubtaskMetrics, now_ns: int) -> None:
         """Report a subtask's counters, unless it rests and was reported not long ago."""
-        chain, work = metrics.chain, _work(metrics)
-        if self._work.get(chain) != work:
-            self._work[chain] = work
-            self._changed_ns[chain] = now_ns
-        if self.is_due(chain, now_ns):
-            self._reported_ns[chain] = now_ns
-            self._reporter.report(metrics)
+        work = _work(metrics)
+        last = self._reported.get(metrics.chain)
+        if last is None:
+            self._reported[metrics.chain] = _Reported(work, now_ns, now_ns)
+        elif last.work != work:
+            last.work, last.changed_ns, last.at_ns = work, now_ns, now_ns
+        elif last.is_due(now_ns):
+            last.at_ns = now_ns
+        else:
+            return
+        self._reporter.report(metrics)
 
 
 def _work(metrics: SubtaskMetrics) -> tuple[object, ...]:

@@ -120,6 +120,10 @@ class Snapshotter:
             target: The directory of a savepoint, from its barrier; None: the job's own.
             is_open: Acknowledge only after ``complete``; until then ``add`` may be called.
         """
+        is_empty = target is None and not any(freeze.parts for freeze in frozen)
+        if is_empty and not is_open:
+            self._acknowledge_empty(chain, checkpoint_id, frozen, metrics, sync_ns)
+            return
         running = self._running[chain, checkpoint_id] = _Running(
             chain, checkpoint_id, target, frozen, metrics, sync_ns,
             started_ns=self._clock.monotonic_ns(), is_open=is_open,
@@ -133,8 +137,7 @@ class Snapshotter:
             running.states = states
             running.release()  # Records under way may be long in coming.
 
-        if target is None and not any(freeze.parts for freeze in frozen):
-            # Another thread, or the inbox, would cost more than all else of such a snapshot.
+        if is_empty:  # Another thread, or the inbox, would cost more than all else.
             running.under_way += 1
             self._arrive(running, self._outcome(running, write), arrived)
         else:  # Of a savepoint too: whether its directory is free is a look at the storage.
@@ -248,6 +251,24 @@ class Snapshotter:
                 self._thread.submit(running.discard)
             return
         self._acknowledge(running)
+
+    def _acknowledge_empty(
+        self,
+        chain: SubtaskId,
+        checkpoint_id: CheckpointId,
+        frozen: Sequence[OperatorFreeze],
+        metrics: SnapshotMetrics,
+        sync_ns: int,
+    ) -> None:
+        """Acknowledge a snapshot without state, to which nothing is added, as most are."""
+        of_head = replace(metrics, sync_ms=sync_ns / 1e6)
+        acks = [OperatorAck(frozen[0].subtask, (), of_head)]
+        for freeze in frozen[1:]:
+            acks.append(OperatorAck(freeze.subtask, (), replace(of_head, **_NO_ALIGNMENT)))
+        writing_ms = (0.0,) * len(acks)
+        self._reporter.report(
+            Acknowledged(self._attempt, checkpoint_id, chain, tuple(acks), writing_ms)
+        )
 
     def _acknowledge(self, running: _Running) -> None:
         async_ms = (self._clock.monotonic_ns() - running.started_ns) / 1e6

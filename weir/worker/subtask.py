@@ -80,7 +80,7 @@ from weir.worker.in_flight import InFlight
 from weir.worker.metrics_reports import HeldTime, SlotFigures
 from weir.worker.ports import Reporter
 from weir.worker.slice_size import SliceSize
-from weir.worker.snapshotter import OperatorFreeze, Snapshotter
+from weir.worker.snapshotter import Snapshotter
 
 
 class Progress(Enum):
@@ -116,7 +116,7 @@ class Subtask:
         self.outputs = outputs
         self._label = str(chain)
         self._attempt = attempt
-        self._operators = operators  # The head first, then in topological order.
+        self.operators = operators  # With their state; the head first, then in topological order.
         self._head = operators[0].operator
         self.position = self._head.ctx.position
         self._source = self._head if isinstance(self._head, SourceOperator) else None
@@ -139,11 +139,10 @@ class Subtask:
         self._pending_slices = [
             (one, SliceSize(config.channels.batch_rows_max, config.channels.slice_target_ms))
             for one in reversed(chained)
-            if type(one).has_pending is not Operator.has_pending
+            if _overrides(one, "has_pending")
         ]
-        self._timed = [
-            one for one in chained if type(one).next_timer_ms is not Operator.next_timer_ms
-        ]
+        self._timed = [one for one in chained if _overrides(one, "next_timer_ms")]
+        self._confirming = [one for one in chained if _overrides(one, "on_checkpoint_completed")]
         self._keyed_states = [one.state for one in operators if one.state.is_keyed]
         self._finished_count = 0  # Operators of the chain that were told to finish.
         self._stays = self._checkpointing  # ENDED after the input, for a confirming checkpoint.
@@ -161,11 +160,6 @@ class Subtask:
         self.busy_ns = 0
         self.of_slot = SlotFigures()  # As last measured by the worker.
         self.held = HeldTime()
-
-    @property
-    def operators(self) -> Sequence[ChainedOperator]:
-        """The operators of its chain with their state, the head first."""
-        return self._operators
 
     @property
     def records_in(self) -> int:
@@ -360,6 +354,11 @@ class Subtask:
     def _on_control(self, channel: InputChannel, element: Element) -> None:
         assert self._handler is not None
         match element:
+            case CheckpointBarrier():
+                if element.checkpoint_id > self._snapshot_id:  # Else it has overtaken.
+                    self.alignment_clock.on_barrier(channel, element)
+                reach("barrier.arrived", subtask=self._label, id=element.checkpoint_id)
+                self._act(self._handler.on_barrier(channel.id, element))
             case Watermark(timestamp_ms):
                 channel.idle = False
                 channel.watermark_ms = max(channel.watermark_ms, timestamp_ms)
@@ -367,11 +366,6 @@ class Subtask:
             case WatermarkIdle():
                 channel.idle = True
                 self._advance_watermark()
-            case CheckpointBarrier():
-                if element.checkpoint_id > self._snapshot_id:  # Else it has overtaken.
-                    self.alignment_clock.on_barrier(channel, element)
-                reach("barrier.arrived", subtask=self._label, id=element.checkpoint_id)
-                self._act(self._handler.on_barrier(channel.id, element))
             case CancelCheckpoint():
                 self._act(self._handler.on_cancel(channel.id, element))
             case EndOfInput():
@@ -413,8 +407,8 @@ class Subtask:
         # Never reset: an operator that has finished waits for a checkpoint that the others must not
         # give up.
         self._stays |= CheckpointKind.STOP_DRAIN in kinds
-        while self._finished_count < len(self._operators):
-            operator = self._operators[self._finished_count].operator
+        while self._finished_count < len(self.operators):
+            operator = self.operators[self._finished_count].operator
             self._finished_count += 1
             # Though checkpointing may be off, the drain's savepoint confirms the final output.
             operator.ctx.checkpointing = self._stays
@@ -423,7 +417,7 @@ class Subtask:
                 return
         for gate in self.outputs:
             gate.broadcast(EndOfInput())
-        if any(chained.operator.ctx.bad_records for chained in self._operators):
+        if any(chained.operator.ctx.bad_records for chained in self.operators):
             # Periodic reports end with a job that may have lasted less than their interval.
             now_ns = self._clock.monotonic_ns()
             self._reporter.report(self.metrics(now_ns, now_ns - self.began_ns))
@@ -440,6 +434,11 @@ class Subtask:
 
     # Checkpoints.
 
+    @property
+    def waits_for_barriers(self) -> bool:
+        """Whether checkpoints come with their barriers alone: a trigger is only noted."""
+        return not (self._source or self._has_ended or self.is_overtaken)
+
     def on_trigger(self, barrier: CheckpointBarrier) -> None:
         """A checkpoint was triggered: a source injects its barrier, an ended subtask takes it."""
         if barrier.checkpoint_id <= self._snapshot_id:
@@ -448,7 +447,7 @@ class Subtask:
             self._take_trigger(barrier)
             return
         self._triggers[barrier.checkpoint_id] = barrier
-        if self._handler is not None:
+        if self._handler is not None and self._handler.overtakes:
             self._act(self._handler.on_trigger(barrier))
         if self._source is None or self.status is not SubtaskStatus.RUNNING:
             return
@@ -457,13 +456,19 @@ class Subtask:
         else:
             self._take_trigger(barrier)
 
+    @property
+    def awaits_completion(self) -> bool:
+        """Whether it does anything once a checkpoint is durable."""
+        is_paused = self.status is SubtaskStatus.ENDED or self._suspended_by is not None
+        return is_paused or bool(self._confirming)
+
     def on_completed(self, checkpoint_id: CheckpointId, *, final: bool) -> None:
         """A checkpoint is durable: commit up to it. An older one than the last is ignored."""
         if checkpoint_id <= self._completed_id:
             return
         self._completed_id = checkpoint_id
-        for chained in self._operators:
-            chained.operator.on_checkpoint_completed(checkpoint_id)
+        for operator in self._confirming:
+            operator.on_checkpoint_completed(checkpoint_id)
         was_suspended = self._suspended_by is not None and self._suspended_by <= checkpoint_id
         if was_suspended:
             self._suspended_by = None
@@ -477,7 +482,7 @@ class Subtask:
         self._triggers.pop(checkpoint_id, None)
         if self._handler is not None:
             self._act(self._handler.on_aborted(checkpoint_id))
-        for chained in self._operators:
+        for chained in self.operators:
             chained.operator.on_checkpoint_aborted(checkpoint_id)
         if checkpoint_id == self._suspended_by:
             self._suspended_by = None
@@ -530,22 +535,14 @@ class Subtask:
         checkpoint_id = barrier.checkpoint_id
         started = self._clock.monotonic_ns()
         reach("snapshot.before", subtask=self._label, id=checkpoint_id)
-        for chained in self._operators:
+        for chained in self.operators:
             chained.operator.prepare_snapshot(checkpoint_id)
         is_running = self.status is SubtaskStatus.RUNNING
         # No element follows the end of a channel.
         passed = self._in_flight.forward(barrier) if is_running else []
         waiting = self._in_flight.gates_waiting(barrier) if is_running else []
-        frozen = [
-            OperatorFreeze(
-                one.subtask,
-                [
-                    *one.state.freeze(checkpoint_id, barrier.options.base_id),
-                    *one.operator.snapshot(checkpoint_id),
-                ],
-            )
-            for one in self._operators
-        ]
+        base_id = barrier.options.base_id
+        frozen = [one.freeze(checkpoint_id, base_id) for one in self.operators]
         self._snapshot_id = checkpoint_id
         self._triggers = {c: b for c, b in self._triggers.items() if c > checkpoint_id}
         if is_running and barrier.options.pauses:
@@ -607,20 +604,20 @@ class Subtask:
             attempt=self._attempt,
             chain=self.chain,
             records_in=self.records_in,
-            records_out=sum(gate.records_out for gate in self.outputs),
-            bytes_in=sum(c.bytes_in for c in self.inputs.channels.values()),
-            bytes_out=sum(c.bytes_out for gate in self.outputs for c in gate.channels),
+            records_out=sum([gate.records_out for gate in self.outputs]),  # Lists are quicker.
+            bytes_in=sum([c.bytes_in for c in self.inputs.channels.values()]),
+            bytes_out=sum([c.bytes_out for gate in self.outputs for c in gate.channels]),
             busy_ms=self.busy_ns / 1e6,
             idle_ms=idle_ns / 1e6,
             back_pressured_ms=held_ns / 1e6,
             watermark_ms=self._reached_watermark_ms,
-            late_records=sum(c.operator.ctx.late_records for c in self._operators),
+            late_records=sum([c.operator.ctx.late_records for c in self.operators]),
             cpu_wait_ms=self.of_slot.cpu_wait_ns / 1e6,
             memory_bytes=self.of_slot.memory_bytes,
             cpu_pressure_ms=self.of_slot.cpu_pressure_ns / 1e6,
             calls=self.of_slot.calls.get(self.chain, ()),
             beside=self.of_slot.beside,
-            bad_records=sum(c.operator.ctx.bad_records for c in self._operators),
+            bad_records=sum([c.operator.ctx.bad_records for c in self.operators]),
         )
 
     @property
@@ -628,7 +625,7 @@ class Subtask:
         """The watermark at the head; behind a source, the one that the chain generates."""
         reached = self._watermark_ms
         if self._source is not None:
-            made = (chained.operator.own_watermark_ms for chained in self._operators)
+            made = (chained.operator.own_watermark_ms for chained in self.operators)
             reached = max([reached, *(at for at in made if at is not None)])
         return None if reached == MIN_WATERMARK_MS else reached
 
@@ -639,9 +636,14 @@ class Subtask:
 
     def close(self, on_error: Callable[[BaseException], None]) -> None:
         """Close every operator; an exception of one does not keep the others from closing."""
-        for chained in reversed(self._operators):
+        for chained in reversed(self.operators):
             try:
                 chained.operator.close()
             except RAISED as error:
                 on_error(error)
             chained.state.close()
+
+
+def _overrides(operator: Operator, name: str) -> bool:
+    """Whether its class has a method of its own in place of one that does nothing."""
+    return getattr(type(operator), name) is not getattr(Operator, name)

@@ -138,10 +138,10 @@ class Worker:
     def handle(self, item: InboxItem) -> None:
         """Handle one item of the inbox."""
         match item:
+            case ElementArrived(channel, element) if self._deployed:
+                self._deliver(channel, element)
             case ElementArrived() | CreditGranted() if not self._deployed:
                 self._early.append(item)
-            case ElementArrived(channel, element):
-                self._deliver(channel, element)
             case CreditGranted(channel, size):
                 subtask, gate, index = self._senders[channel]
                 gate.granted(index, size)
@@ -173,10 +173,19 @@ class Worker:
                 return  # The attempt is over: it must not commit or write any more.
             case TriggerCheckpoint(_, barrier, _):
                 self._brief.on_trigger(barrier)
-                self._guarded(lambda subtask: subtask.on_trigger(barrier))
+                takers = []
+                for subtask in self.subtasks:  # Most of them only note it.
+                    if subtask.waits_for_barriers:
+                        subtask.on_trigger(barrier)
+                    else:
+                        takers.append(subtask)
+                self._guarded(lambda subtask: subtask.on_trigger(barrier), takers)
             case CheckpointCompleted(_, checkpoint_id, final):
                 self._brief.on_completed(checkpoint_id)
-                self._guarded(lambda subtask: subtask.on_completed(checkpoint_id, final=final))
+                self._guarded(
+                    lambda subtask: subtask.on_completed(checkpoint_id, final=final),
+                    [subtask for subtask in self.subtasks if subtask.awaits_completion],
+                )
                 if self._copies is not None:
                     self._snapshot_thread.submit(partial(self._copies.completed, checkpoint_id))
             case CheckpointAborted(_, checkpoint_id, _):

@@ -28,7 +28,7 @@ from weir.operators.sources import Source, SplitReader
 from weir.operators.sources.split_source import EMPTY_WAIT_MS
 from weir.output.output_claims import claim_output
 from weir.protocol.deployment import Address, Deploy, StopProcess
-from weir.protocol.elements import EndOfInput
+from weir.protocol.elements import CheckpointKind, EndOfInput
 from weir.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -190,6 +190,37 @@ def test_a_trigger_reaches_every_subtask_and_a_completion_too() -> None:
     assert harness.reports.acknowledged == [1, 1]
     harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1)))
     assert harness.sink.calls == [("completed", 1)]
+
+
+class Quiet(Operator):
+    """Passes records on, and commits nothing."""
+
+    def on_batch(self, batch: Batch, input_index: int) -> None:
+        self.ctx.output.emit(batch)
+
+
+def test_what_has_ended_takes_triggers_and_finishes_with_the_final_completion() -> None:
+    harness = WorkerHarness(Quiet)
+    harness.deploy()
+    harness.worker.handle(ElementArrived(CHANNEL, EndOfInput()))
+    harness.run()
+    assert harness.reports.statuses[2:] == ["ended", "ended"]
+    harness.command(TriggerCheckpoint(ATTEMPT, barrier(1), (subtask("source-0"),)))
+    assert harness.reports.acknowledged == [1, 1]
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1), final=True))
+    assert harness.reports.statuses[4:] == ["finished", "finished"]
+
+
+def test_what_a_stop_suspends_finishes_with_its_completion_though_it_commits_nothing() -> None:
+    harness = WorkerHarness(Quiet, records=10)
+    harness.deploy()
+    stop = barrier(1, kind=CheckpointKind.STOP_SUSPEND)
+    harness.command(TriggerCheckpoint(ATTEMPT, stop, (subtask("source-0"),)))
+    harness.worker.handle(ElementArrived(CHANNEL, stop))
+    harness.run()
+    assert harness.reports.statuses[2:] == []
+    harness.command(CheckpointCompleted(ATTEMPT, CheckpointId(1), final=True))
+    assert harness.reports.statuses[2:] == ["finished", "finished"]
 
 
 def test_the_end_of_a_checkpoint_deletes_copies_on_the_thread_of_snapshots(tmp_path: Path) -> None:
