@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+JAVA_LEAST: Final = 17  # Spark starts on no older one.
 OPTIONS: Final = "-XX:TieredStopAtLevel=1"
 ARCHIVE: Final = Path(sys.prefix, "share", "weir", "spark-classes.jsa")
 # A JVM writes about its archive to standard output, which Spark's scripts read.

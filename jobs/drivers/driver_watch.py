@@ -1,6 +1,7 @@
 """Watches this machine's driver processes: reports ended ones, and ends those told to stop."""
 
 import logging
+import re
 import signal
 from functools import partial
 
@@ -18,6 +19,7 @@ from jobs.drivers.driver_claims import (
 )
 from jobs.drivers.processes import Process
 from jobs.models import LIVE_DRIVERS, Driver, DriverStatus, Job
+from weir.jvm_options import JAVA_LEAST
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,9 @@ ENDING_S = 0.5  # From the end of a process' main thread to that of its last, at
 STOP_GRACE_MS = 5_000  # From SIGTERM to SIGKILL.
 # A driver that reported its job's end stops Spark and exits; after this long it is ended.
 WIND_UP_MS = 60_000
+
+# Of Spark's start script, and of a JVM that is too old for Spark.
+_NO_JAVA = re.compile(r"JAVA_HOME is not set|/bin/java: No such file|UnsupportedClassVersionError")
 
 _told: set[tuple[int, float]] = set()  # Sessions that this process has sent a signal.
 _over: list[Driver] = []  # Their temporary files are to be deleted, outside of any transaction.
@@ -85,6 +90,9 @@ def _how_it_ended(driver: Driver, code: int | None, log: str) -> str:
         how = f" with exit code {code}"
     # A killed driver writes no last error; its earlier output is in the log.
     said = "" if code is not None and code < 0 else log
+    if _NO_JAVA.search(said):
+        at = driver.launched_by
+        how += f"; install Java {JAVA_LEAST} or newer on {at}, or set JAVA_HOME there"
     return f"the driver's process {driver.pid} ended{how}" + (f"\n{said}" if said else "")
 
 

@@ -20,11 +20,12 @@ from importlib import metadata
 from urllib.parse import urlsplit
 
 from weir.errors import ConfigError, StorageError
+from weir.jvm_options import JAVA_LEAST
 from weir.storage.local import LocalStore
 from weir.storage.store import CheckpointStore, store_for
 
 PACKAGE = "weir-streaming"
-PYTHON_LEAST, JAVA_LEAST = (3, 11), 17
+PYTHON_LEAST = (3, 11)
 COMMAND_S, CONNECT_S = 20.0, 5.0
 MASTER_ADVICE = "start the master, or name it as its page does"
 SKEW_MS = 5_000  # Less than any time-out between machines.

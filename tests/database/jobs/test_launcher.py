@@ -150,6 +150,7 @@ def test_driver_that_cannot_come_up_is_lost_with_its_exit_code_and_last_words() 
     until_tick(lambda: reload(driver).status == DriverStatus.LOST, "the driver is lost")
     cause = reload(driver).cause
     assert "with exit code 3" in cause
+    assert f"; install Java 17 or newer on {processes.host_name()}, or set JAVA_HOME" in cause
     assert "JAVA_HOME is not set" in cause
     until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
     for _ in range(2):
@@ -296,6 +297,23 @@ def test_launcher_that_noted_too_late_ends_what_it_started() -> None:
     assert driver.pid is not None
     until_tick(lambda: reload(driver).stopped_at, "the driver's process was stopped")
     assert not runs(driver)
+
+
+@pytest.mark.parametrize("is_too_old", [False, True])
+def test_spark_that_starts_no_java_of_its_own_is_told_with_what_to_do(
+    is_too_old: bool, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.WEIR_SPARK_SUBMIT = ""  # That of PySpark.
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if is_too_old:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "java").write_text(
+            "#!/bin/sh\necho 'java.lang.UnsupportedClassVersionError: version 61.0' >&2\nexit 1\n"
+        )
+        (tmp_path / "bin" / "java").chmod(0o755)
+    job = submitted()
+    until_tick(lambda: driver_of(job).status == DriverStatus.LOST, "the driver is lost")
+    assert "; install Java 17 or newer on " in driver_of(job).cause
 
 
 def test_driver_that_cannot_be_started_at_all_is_lost_and_tried_again(
