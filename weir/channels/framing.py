@@ -140,13 +140,19 @@ class FrameEncoder:
         )
         return [header + _CHECKSUM.pack(zlib.crc32(header)), *parts]
 
+    def encode_small(
+        self, type: FrameType, channel: ChannelId, payload: bytes = b""
+    ) -> list[BytesLike]:
+        """A frame of few bytes as one buffer: the copy costs less than another buffer would."""
+        return [b"".join(self.encode(type, channel, [payload]))]
+
     def hello(self, payload: bytes) -> list[BytesLike]:
         """A frame about the connection, with a payload that the caller's peer understands."""
-        return self.encode(FrameType.HELLO, CONNECTION, [payload])
+        return self.encode_small(FrameType.HELLO, CONNECTION, payload)
 
     def credit(self, channel: ChannelId, granted_bytes: int) -> list[BytesLike]:
         """Allow the sender of ``channel`` this many bytes more."""
-        return [b"".join(self.encode(FrameType.CREDIT, channel, [_UINT64.pack(granted_bytes)]))]
+        return self.encode_small(FrameType.CREDIT, channel, _UINT64.pack(granted_bytes))
 
 
 class FrameDecoder:
@@ -296,8 +302,7 @@ class ElementEncoder:
                 return self._frame(FrameType.END_OF_INPUT)
 
     def _frame(self, type: FrameType, payload: bytes = b"") -> list[BytesLike]:
-        # A copy of so few bytes costs less than another buffer on the way to the socket.
-        return [b"".join(self._frames.encode(type, self._channel, [payload]))]
+        return self._frames.encode_small(type, self._channel, payload)
 
     def _encode_records(self, records: Records) -> list[BytesLike]:
         batch: Batch = records.payload
