@@ -20,6 +20,7 @@ SECRET_NAME_RULE = (
 )
 # Up to 140 MB of it an idle worker process takes: Python, NumPy and Arrow.
 SLOT_MEMORY_BYTES_MIN = 160 << 20
+UNANSWERED_MS_MAX = 30_000  # A machine that vanished sends no end of a connection.
 _SECRET_NAME = re.compile(r"(?!.*_FILE\Z)[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -274,6 +275,14 @@ class JobConfig:
                 f"max parallelism is {self.max_parallelism}; it must lie between the parallelism "
                 f"({self.parallelism}) and 32768"
             )
+
+    @property
+    def unanswered_ms_max(self) -> int:
+        """The time after which a peer that acknowledges nothing is lost.
+
+        Not before ``heartbeat.timeout``: until then a silent peer is waited for.
+        """
+        return max(UNANSWERED_MS_MAX, self.heartbeat_timeout_ms)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:

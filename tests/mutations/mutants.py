@@ -450,7 +450,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *_planted(
         f"tests/unit/jobmaster {_SIMULATION}",
         "weir/jobmaster/slots.py",
-        ("if now_ms - slot.heard_at_ms >= self._timeout_ms:", "if False:"),
+        ("            if silent_ms >= self._timeout_ms * (", "            if False and ("),
+        ("(HEARD_SHARE if index in suspects else 1)", "1"),
         ("return len(self._slots) >= self._needed", "return len(self._slots) > self._needed"),
         ("before = self._places or range(self._needed)", "before = range(self._needed)"),
         ("        if not self.are_enough:", "        if True:"),
@@ -525,6 +526,11 @@ MUTANTS: tuple[Mutant, ...] = (
             "if (bound := payload_bytes_max(self._frame_bytes_max)) < 0:",
         ),
         ("if number > count + 1:", "if False:"),
+    ),
+    *_planted(
+        "tests/process/channels/test_control.py",
+        "weir/channels/control_connection.py",
+        ("socket.TCP_USER_TIMEOUT, unanswered_ms_max)", "socket.TCP_USER_TIMEOUT, 30_000)"),
     ),
     *_planted(
         "tests/unit/channels/test_auth.py",

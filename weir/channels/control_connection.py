@@ -25,6 +25,7 @@ from typing import Self
 
 from weir.channels.identity import JOB_MASTER, SlotIdentity, parse_identity
 from weir.channels.session import BytesLike, Role, Security, Session
+from weir.config import UNANSWERED_MS_MAX
 from weir.errors import ChannelError, ProtocolError
 from weir.ids import AttemptNumber
 from weir.protocol.deployment import Address
@@ -35,7 +36,6 @@ MESSAGE_BYTES_MAX = 64 << 20  # A program, or an acknowledgement with all its in
 QUEUED_BYTES_MAX = 4 * MESSAGE_BYTES_MAX  # A peer that lets this much wait has hung.
 RECEIVE_BYTES = 1 << 20
 BUFFERS_MAX = 256  # Written by one call; the kernel takes at most 1,024.
-UNANSWERED_MS_MAX = 30_000  # A machine that vanished sends no end of connection.
 CONNECT_TIMEOUT_S = 10.0
 
 _LENGTH = struct.Struct("!I")
@@ -98,11 +98,12 @@ class ControlConnection:
         role: Role,
         security: Security,
         is_running: Callable[[AttemptNumber], bool],
+        unanswered_ms_max: int,
     ) -> None:
         """Use ``accept`` or ``connect``."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS_MAX)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms_max)
         self.socket = sock
         self.ended = False  # The peer has left; no more messages come.
         self.peer: SlotIdentity | None = None  # None: not known yet, or the job master.
@@ -121,18 +122,26 @@ class ControlConnection:
         sock: socket.socket,
         security: Security,
         is_running: Callable[[AttemptNumber], bool],
+        unanswered_ms_max: int = UNANSWERED_MS_MAX,
     ) -> Self:
         """The job master's end of a connection that came in.
 
-        A worker process is refused if ``is_running`` says that its attempt is over.
+        A worker process is refused if ``is_running`` says that its attempt is over. A peer that
+        acknowledges nothing for ``unanswered_ms_max`` is lost.
         """
-        return cls(sock, Role.ACCEPTOR, security, is_running)
+        return cls(sock, Role.ACCEPTOR, security, is_running, unanswered_ms_max)
 
     @classmethod
     def connect(
-        cls, address: Address, security: Security, timeout_s: float = CONNECT_TIMEOUT_S
+        cls,
+        address: Address,
+        security: Security,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        unanswered_ms_max: int = UNANSWERED_MS_MAX,
     ) -> Self:
         """Connect to the job master, blocking, and begin to prove this end's identity.
+
+        A job master that acknowledges nothing for ``unanswered_ms_max`` is lost.
 
         Raises:
             ChannelError: The job master cannot be reached.
@@ -144,7 +153,7 @@ class ControlConnection:
                 f"cannot reach the job master at {address.host}:{address.port}: {error}; "
                 "executors must be able to connect to the driver"
             ) from error
-        connection = cls(sock, Role.CONNECTOR, security, lambda attempt: False)
+        connection = cls(sock, Role.CONNECTOR, security, lambda attempt: False, unanswered_ms_max)
         connection._continue_handshake()
         return connection
 

@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from weir.channels.control_connection import UNANSWERED_MS_MAX
 from weir.channels.framing import (
     CONNECTION,
     ElementDecoder,
@@ -43,6 +42,7 @@ from weir.channels.hosts import family_of, listen
 from weir.channels.identity import SlotIdentity
 from weir.channels.io_thread import IoThread
 from weir.channels.session import BytesLike, Role, Security, Session
+from weir.config import UNANSWERED_MS_MAX
 from weir.errors import ChannelError
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId

@@ -377,7 +377,7 @@ class JobMaster:
             self._end(JobStatus.FAILED, cause)
 
     def _check_heartbeats(self, now: int) -> None:
-        for index, cause in self._slots.silent(now):
+        for index, cause in self._slots.silent(now, self._workers.silent(now)):
             self._cluster.replace_slot(index)
             self._slot_gone(index, cause)
         self._slots.replace_refused(now)

@@ -8,11 +8,12 @@ replaced, after a pause and again as long as slots register that are refused: th
 on another machine, or find the right versions installed meanwhile.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from weir.ids import AttemptNumber
 from weir.jobmaster.cluster import Cluster
+from weir.jobmaster.workers import HEARD_SHARE
 from weir.protocol.deployment import (
     ReleaseSlot,
     SlotRegistered,
@@ -150,14 +151,21 @@ class Slots:
         if slot := self._slots.get(slot_index):
             slot.heard_at_ms = now_ms
 
-    def silent(self, now_ms: int) -> Iterator[tuple[int, str]]:
-        """The slots that gave no sign of life for too long; the cause of each one's loss."""
+    def silent(self, now_ms: int, workers: Collection[int]) -> Iterator[tuple[int, str]]:
+        """The slots that gave no sign of life for too long; the cause of each one's loss.
+
+        Args:
+            workers: The slots of the plan whose workers count as gone for the same reason. Where a
+                machine is cut off, its slot and its worker were not last heard at the same time.
+        """
+        suspects = {self._places[worker] for worker in workers}
         for index, slot in list(self._slots.items()):
-            if now_ms - slot.heard_at_ms >= self._timeout_ms:
+            silent_ms = now_ms - slot.heard_at_ms
+            if silent_ms >= self._timeout_ms * (HEARD_SHARE if index in suspects else 1):
                 yield (
                     index,
-                    f"slot {index} was silent for {self._timeout_ms} ms: its process is frozen or "
-                    "cut off, and is replaced",
+                    f"slot {index} was silent for {silent_ms} ms: its process is frozen or cut "
+                    "off, and is replaced",
                 )
 
     def due_ms(self) -> Iterator[int]:

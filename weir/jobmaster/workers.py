@@ -28,6 +28,10 @@ class _Worker:
             return self.lost_at_ms + EXIT_REPORT_MS
         return self.progressed_at_ms + timeout_ms
 
+    def is_silent(self, now_ms: int, timeout_ms: int) -> bool:
+        """Whether its heartbeats are missing too: they come from a thread beside the loop."""
+        return now_ms - self.heard_at_ms > timeout_ms * HEARD_SHARE
+
 
 class Workers:
     """The workers that reported to be ready."""
@@ -74,6 +78,16 @@ class Workers:
         """The times at which each worker counts as gone."""
         return (worker.due_ms(self._timeout_ms) for worker in self._workers.values())
 
+    def silent(self, now_ms: int) -> set[int]:
+        """The slots of the plan whose workers count as gone for want of any sign of life."""
+        return {
+            index
+            for index, worker in self._workers.items()
+            if worker.lost_at_ms is None
+            and now_ms >= worker.due_ms(self._timeout_ms)
+            and worker.is_silent(now_ms, self._timeout_ms)
+        }
+
     def take_gone(self, now_ms: int) -> Iterator[str]:
         """Remove the workers that count as gone; the cause of each."""
         for index, worker in list(self._workers.items()):
@@ -83,9 +97,8 @@ class Workers:
             if worker.lost_at_ms is not None:
                 yield f"the worker process of slot {index} is gone"
                 continue
-            # Heartbeats come from a thread beside the loop, unless no thread of it can run.
-            hangs = now_ms - worker.heard_at_ms <= self._timeout_ms * HEARD_SHARE
-            why = "; it hangs in user code" if hangs else f" and sent no heartbeat; {FROZEN}"
+            is_silent = worker.is_silent(now_ms, self._timeout_ms)
+            why = f" and sent no heartbeat; {FROZEN}" if is_silent else "; it hangs in user code"
             yield (
                 f"the worker process of slot {index} made no progress for {self._timeout_ms} "
                 f"ms{why}, and is replaced"

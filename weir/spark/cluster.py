@@ -108,8 +108,16 @@ class _Peer:
 class SparkCluster:
     """The job master's ``Cluster``: Spark tasks as slots, reached through control connections."""
 
-    def __init__(self, spark: SparkContext, host: str, slot_count: int, network: Network) -> None:
+    def __init__(
+        self,
+        spark: SparkContext,
+        host: str,
+        slot_count: int,
+        network: Network,
+        unanswered_ms_max: int,
+    ) -> None:
         self._spark = spark
+        self._unanswered_ms_max = unanswered_ms_max
         self._slot_count = slot_count
         self._network = network
         self._security = network.job_master()
@@ -366,7 +374,7 @@ class SparkCluster:
 
     def _run_stage(self) -> None:
         count = self._slot_count
-        task: Any = slot_task(self._address.host, self._address.port)
+        task: Any = slot_task(self._address, self._unanswered_ms_max)
         try:
             credentials = list(map(self._network.slot, range(count)))
             self._spark.setJobGroup(self._group, "Weir slots", interruptOnCancel=True)
@@ -397,7 +405,9 @@ class SparkCluster:
             sock.close()
             return
         assert self._job is not None
-        connection = ControlConnection.accept(sock, self._security, self._job.is_running)
+        connection = ControlConnection.accept(
+            sock, self._security, self._job.is_running, self._unanswered_ms_max
+        )
         self._peers[connection.fileno()] = _Peer(connection)
         self._selector.register(connection.fileno(), selectors.EVENT_READ)
 
@@ -529,7 +539,7 @@ def run_job(
     Returns:
         The job master, for its status and cause, and why the driver left it, if it did.
     """
-    cluster = SparkCluster(spark, host, slot_count, network)
+    cluster = SparkCluster(spark, host, slot_count, network, config.unanswered_ms_max)
     try:
         job = JobMaster(
             graph,

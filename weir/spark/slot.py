@@ -26,6 +26,7 @@ from typing import IO, Any
 
 from weir.channels.control_connection import ControlConnection
 from weir.channels.security import derive_worker_credentials, open_credentials
+from weir.config import UNANSWERED_MS_MAX
 from weir.errors import ConfigError, ProtocolError, SlotError
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import (
@@ -72,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 
 def slot_task(
-    master_host: str, master_port: int
+    master: Address, unanswered_ms_max: int
 ) -> Callable[[int, Iterator[Credentials]], Iterator[Any]]:
     """The function for ``RDD.mapPartitionsWithIndex``: partition *i* is slot *i*.
 
@@ -85,7 +86,9 @@ def slot_task(
         context = TaskContext.get()
         spark_attempt = 0 if context is None else context.taskAttemptId()
         (credentials,) = partition
-        run_slot(slot_index, master_host, master_port, credentials, spark_attempt)
+        run_slot(
+            slot_index, master, credentials, spark_attempt, unanswered_ms_max=unanswered_ms_max
+        )
         return iter(())
 
     return serve
@@ -93,17 +96,18 @@ def slot_task(
 
 def run_slot(
     slot_index: int,
-    master_host: str,
-    master_port: int,
+    master: Address,
     credentials: Credentials,
     spark_attempt: int,
     *,
+    unanswered_ms_max: int = UNANSWERED_MS_MAX,
     worker: str = WORKER,
     root: Path = Path("/"),
 ) -> None:
     """Serve as a slot until the job master releases or dismisses it.
 
     Args:
+        unanswered_ms_max: A job master that acknowledges nothing for so long is lost.
         worker: The class whose instances the worker processes run, as ``module:name``.
         root: The directory under which the files of its cgroup are.
 
@@ -114,7 +118,7 @@ def run_slot(
     forked = TemplateProcess.fork()  # First of all: this process is still as it was started.
     try:
         connection = ControlConnection.connect(
-            Address(master_host, master_port), open_credentials(credentials)
+            master, open_credentials(credentials), unanswered_ms_max=unanswered_ms_max
         )
         _Supervisor(
             connection, slot_index, spark_attempt, credentials, worker, forked, find_cgroup(root)

@@ -34,7 +34,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from weir.channels.control_connection import UNANSWERED_MS_MAX, ControlConnection
+from weir.channels.control_connection import ControlConnection
 from weir.channels.io_thread import IoThread, name_thread
 from weir.channels.security import open_credentials
 from weir.channels.tcp import TcpTransport
@@ -295,7 +295,9 @@ class WorkerProcess:
         self._clock = clock = SystemClock()
         self._io.add(StackDumps())
         security = open_credentials(run.credentials)
-        connection = ControlConnection.connect(run.master, security)
+        connection = ControlConnection.connect(
+            run.master, security, unanswered_ms_max=config.unanswered_ms_max
+        )
         self._transport = TcpTransport(
             self._io,
             ExecutionGraph(graph).channels,
@@ -305,7 +307,7 @@ class WorkerProcess:
             host=run.host,
             frame_bytes_max=config.channels.frame_bytes_max,
             pickles=config.allow_pickled_state,
-            unanswered_ms_max=max(UNANSWERED_MS_MAX, config.heartbeat_timeout_ms),
+            unanswered_ms_max=config.unanswered_ms_max,
             on_element=self._on_element,
             on_credit=lambda channel, size: inbox.put(CreditGranted(channel, size)),
             on_broken=lambda peer, cause: inbox.put(ConnectionBroken(peer, cause)),

@@ -21,6 +21,7 @@ from weir.channels.authority import Network
 from weir.channels.control_connection import ControlConnection, MessageDecoder, encode_frame
 from weir.channels.identity import SlotIdentity
 from weir.channels.security import open_credentials
+from weir.config import UNANSWERED_MS_MAX, JobConfig
 from weir.errors import ChannelError, ProtocolError
 from weir.ids import AttemptNumber, JobId
 from weir.protocol.deployment import Address, Credentials, SlotAccepted, SlotHeartbeat, WorkerExited
@@ -36,15 +37,19 @@ def network(request: pytest.FixtureRequest) -> Network:
 
 @contextmanager
 def ends(
-    network: Network, credentials: Credentials | None = None
+    network: Network,
+    credentials: Credentials | None = None,
+    unanswered_ms_max: tuple[int, int] = (UNANSWERED_MS_MAX, UNANSWERED_MS_MAX),
 ) -> Iterator[tuple[ControlConnection, ControlConnection]]:
     """The end of a slot, unless credentials say otherwise, and the job master's."""
     security = open_credentials(credentials or network.slot(0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
-        connector = ControlConnection.connect(address, security)
+        connector = ControlConnection.connect(
+            address, security, unanswered_ms_max=unanswered_ms_max[0]
+        )
         acceptor = ControlConnection.accept(
-            listener.accept()[0], network.job_master(), RUNNING.__eq__
+            listener.accept()[0], network.job_master(), RUNNING.__eq__, unanswered_ms_max[1]
         )
     try:
         yield connector, acceptor
@@ -172,6 +177,28 @@ def test_a_peer_that_does_not_read_is_given_up(
 
         with pytest.raises(ChannelError, match="does not read"):
             keep_sending()
+
+
+@pytest.mark.parametrize("impatient", [0, 1], ids=["slot", "job master"])
+def test_a_peer_that_acknowledges_nothing_is_lost_after_the_time_of_its_end(
+    network: Network, impatient: int
+) -> None:
+    limits = (500, UNANSWERED_MS_MAX) if impatient == 0 else (UNANSWERED_MS_MAX, 500)
+    with ends(network, unanswered_ms_max=limits) as both:
+        pump(*both, lambda: both[0].authenticated and both[1].authenticated)
+        for _ in range(3):  # More than the kernel takes while the other end does not read.
+            both[impatient].send(SlotAccepted(JobId("j"), bytes(8 << 20)))
+
+        def written() -> bool:
+            both[impatient].pump_out()
+            return both[impatient].ended
+
+        wait_until(written, "the peer that reads nothing is lost", timeout_s=20)
+
+
+def test_a_silent_peer_is_waited_for_as_long_as_its_heartbeats_are() -> None:
+    assert JobConfig(heartbeat_timeout_ms=50_000).unanswered_ms_max == 50_000
+    assert JobConfig(heartbeat_timeout_ms=3_000).unanswered_ms_max == UNANSWERED_MS_MAX
 
 
 def test_connecting_to_a_closed_port_says_what_to_check() -> None:

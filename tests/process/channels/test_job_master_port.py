@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import pytest
 
 from tests.networks import KINDS, make_network, worker_credentials
 from tests.process.channels.test_tcp import DEADLINE_S
+from tests.waiting import wait_until
 from weir.channels.authority import Network
 from weir.channels.control_connection import ControlConnection
 from weir.channels.security import open_credentials
@@ -32,6 +33,7 @@ from weir.spark.cluster import SparkCluster
 from weir.worker.versions import installed_versions
 
 RUNNING = AttemptNumber(2)
+UNANSWERED_MS_MAX = 47_000
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Driver:
 
 @contextmanager
 def driver(network: Network, slot_count: int = 2) -> Iterator[Driver]:
-    cluster = SparkCluster(cast(Any, None), "127.0.0.1", slot_count, network)
+    cluster = SparkCluster(cast(Any, None), "127.0.0.1", slot_count, network, UNANSWERED_MS_MAX)
     job = Job()
     cluster._job = cast(Any, job)
     ended = threading.Event()
@@ -133,6 +135,16 @@ def test_a_slot_speaks_for_itself(network: Network) -> None:
         kinds = [kind for kind, _ in at.job.reports]
         assert kinds[:2] == ["slot", "slot"]
         assert "worker" in kinds
+
+
+def test_a_machine_that_vanished_is_lost_after_the_time_of_the_job(network: Network) -> None:
+    with (
+        driver(network) as at,
+        closing(ControlConnection.connect(at.address, open_credentials(network.slot(1)))),
+    ):
+        (peer,) = wait_until(lambda: [*at.cluster._peers.values()], "the slot is accepted")
+        sock = peer.connection.socket
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNANSWERED_MS_MAX
 
 
 @pytest.mark.parametrize(

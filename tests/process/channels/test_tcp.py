@@ -16,11 +16,11 @@ import pytest
 from tests.networks import JOB_ID, KINDS, make_network, worker_security
 from weir.channels import tcp
 from weir.channels.authority import Network
-from weir.channels.control_connection import UNANSWERED_MS_MAX
 from weir.channels.credit import ReceiverCredit, SenderCredit
 from weir.channels.io_thread import LOOK_MIN_S, IoThread
 from weir.channels.tcp import TcpTransport
 from weir.common.batch import Batch
+from weir.config import UNANSWERED_MS_MAX
 from weir.graph.physical import Channel
 from weir.ids import AttemptNumber, ChannelId, CheckpointId, OperatorId, SubtaskId
 from weir.protocol.deployment import Address

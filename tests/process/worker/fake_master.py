@@ -243,8 +243,10 @@ def supervisor(
     code = (
         f"{before}\n"
         "import pathlib, pickle, sys; from weir.spark.slot import run_slot\n"
+        "from weir.protocol.deployment import Address\n"
         "credentials = pickle.load(sys.stdin.buffer)\n"
-        f"run_slot({slot_index}, '127.0.0.1', {master.port}, credentials, 7, worker={worker!r},"
+        f"master = Address('127.0.0.1', {master.port})\n"
+        f"run_slot({slot_index}, master, credentials, 7, worker={worker!r},"
         f" root=pathlib.Path({root!r}))\n"
         f"{after}"
     )

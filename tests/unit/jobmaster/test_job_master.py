@@ -331,6 +331,23 @@ def test_a_slot_that_is_silent_is_replaced_by_the_cluster() -> None:
     assert job.started[2:] == [(0, 2, 0), (1, 2, 1)]
 
 
+def test_a_slot_whose_worker_is_silent_before_it_is_cut_off_with_it() -> None:
+    """Their last heartbeats came one after the other: one loss, no second attempt for it."""
+    job = JobHarness(heartbeat_timeout_ms=3_000, slots_timeout_ms=60_000).running()
+    job.alive(rounds=7)
+    job.wait(400)
+    for slot in (0, 1):
+        job.master.on_slot(SlotHeartbeat(slot))
+    job.wait(2_600)
+    assert job.cluster.replaced == [0, 1]
+    job.cluster.run()
+    job.register(0, 1, spark_attempt=9)
+    job.restarted()
+    assert [event.cause for event in job.happened(Recovered)] == [
+        "slot 0 was silent for 2600 ms: its process is frozen or cut off, and is replaced"
+    ]
+
+
 def test_a_spare_slot_takes_the_place_of_a_lost_one() -> None:
     job = JobHarness(spare_slots=1)
     job.master.start()
