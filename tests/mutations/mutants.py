@@ -454,6 +454,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("(HEARD_SHARE if index in suspects else 1)", "1"),
         ("return len(self._slots) >= self._needed", "return len(self._slots) > self._needed"),
         ("before = self._places or range(self._needed)", "before = range(self._needed)"),
+        ("(self._slots[index].has_failed, ", "("),
         ("        if not self.are_enough:", "        if True:"),
     ),
     *_planted(

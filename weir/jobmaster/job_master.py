@@ -406,6 +406,7 @@ class JobMaster:
                     )
 
     def _slot_failed(self, slot_index: int, cause: str) -> None:
+        self._slots.failed(slot_index)
         if not self._has_run:
             self._end(JobStatus.FAILED, cause)
         elif self._slots.have_place(slot_index):

@@ -1,7 +1,8 @@
 """The registered slots of a job, and the place that each slot of the plan has among them.
 
 Slots outlive attempts: a fresh worker process per attempt runs in the same Spark task. A lost slot
-registers again after Spark's own retry of the task, or a spare slot takes its place.
+registers again after Spark's own retry of the task, or a spare slot takes its place, as it does of
+one that cannot run the pipeline.
 
 A slot that runs other versions than the driver is *refused*: no worker runs in it. Its executor is
 replaced, after a pause and again as long as slots register that are refused: the next one may run
@@ -30,6 +31,7 @@ REPLACE_AFTER_MS = 30_000
 class _Slot:
     registered: SlotRegistered
     heard_at_ms: int
+    has_failed: bool = False  # It could not run the pipeline.
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +185,25 @@ class Slots:
     def start_workers(self, attempt: AttemptNumber) -> None:
         """Start the worker of each slot of the plan where its last one ran, else in a free slot.
 
-        There lie the copies of its state. At first each has the slot of its own index.
+        There lie the copies of its state. At first each has the slot of its own index. Slots that
+        could not run the pipeline are taken where there are no others.
         """
         before = self._places or range(self._needed)
-        free = sorted(set(self._slots).difference(before))
-        self._places = [index if index in self._slots else free.pop(0) for index in before]
+        slots = sorted(
+            self._slots,
+            key=lambda index: (self._slots[index].has_failed, index not in before, index),
+        )
+        taken = slots[: self._needed]
+        free = iter(index for index in taken if index not in before)
+        self._places = [index if index in taken else next(free) for index in before]
         for plan_slot, place in enumerate(self._places):
             limit = self._limits[plan_slot] = self._limit(self._slots[place].registered)
             self._cluster.to_slot(place, StartWorker(attempt, plan_slot, memory=limit))
+
+    def failed(self, slot_index: int) -> None:
+        """A slot cannot run the pipeline."""
+        if slot := self._slots.get(slot_index):
+            slot.has_failed = True
 
     def memory_limit(self, plan_slot: int) -> MemoryLimit | None:
         """The limit that the worker process of a slot of the plan was started with."""

@@ -376,6 +376,27 @@ def test_a_slot_keeps_the_place_where_the_copies_of_its_state_are() -> None:
     assert job.status is JobStatus.RUNNING
 
 
+def test_a_spare_slot_takes_the_place_of_one_that_cannot_run_the_pipeline() -> None:
+    job = JobHarness(spare_slots=1, restart=delayed(0)).running()
+    job.register(2)
+    job.master.on_slot(SlotFailed(0, "No module named 'x'"))
+    job.restarted()
+    assert job.started[2:] == [(2, 2, 0), (1, 2, 1)]
+    job.master.on_slot_lost(2, 0)
+    job.restarted()  # The cause may be gone by now, and there is no other.
+    assert job.started[4:] == [(0, 3, 0), (1, 3, 1)]
+    assert job.status is JobStatus.RUNNING
+
+
+def test_a_spare_slot_that_cannot_run_the_pipeline_takes_a_place_last() -> None:
+    job = JobHarness(spare_slots=2, restart=delayed(0)).running()
+    job.register(2, 3)
+    job.master.on_slot(SlotFailed(2, "No module named 'x'"))
+    job.master.on_slot_lost(0, 0)
+    job.restarted()
+    assert job.started[2:] == [(3, 2, 0), (1, 2, 1)]
+
+
 def test_an_idle_spare_may_go_unnoticed() -> None:
     job = JobHarness(spare_slots=1).running()
     job.register(2)
