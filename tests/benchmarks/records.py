@@ -1,5 +1,6 @@
 """Per-record functions: what a record costs in Weir, against the same calls in a bare loop."""
 
+import gc
 import time
 from collections.abc import Callable
 from itertools import count
@@ -10,6 +11,7 @@ from typing import Any
 from tests.benchmarks.jobs import SOURCE, RateMeter, run_job, spark
 from tests.benchmarks.pieces import TimedSource
 from tests.benchmarks.report import Row, speed_row
+from weir.common import Row as StateRow
 from weir.common import Types, WatermarkStrategy
 from weir.datastream import (
     DataStream,
@@ -21,6 +23,7 @@ from weir.datastream import (
 from weir.operators.sinks import BlackHoleSink
 
 KEYS = 10_000
+MANY_KEYS = 1_000_000
 INTERVAL_MS = 1_000
 CHUNK = 10_000  # Rounds of a bare loop between two looks at the clock.
 Record = tuple[int, int]
@@ -29,6 +32,11 @@ Record = tuple[int, int]
 def make(index: int) -> Record:
     """A record of its index."""
     return index % KEYS, index
+
+
+def scattered(index: int) -> Record:
+    """A record of its index: many keys, in no order."""
+    return index * 2_654_435_761 % MANY_KEYS, index
 
 
 def change(record: Record) -> Record:
@@ -51,6 +59,26 @@ class Total(KeyedProcessFunction):
         total = (self.total.value() or 0) + value[1]
         self.total.update(total)
         yield value[0], total
+
+
+class LastRow(KeyedProcessFunction):
+    """A row per key in value state; on demand beside Python's own collections of garbage."""
+
+    def __init__(self, own_collections: bool) -> None:
+        self.own_collections = own_collections
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        row = Types.ROW_NAMED(["count", "last"], [Types.LONG(), Types.LONG()])
+        self.row: Any = runtime_context.get_state(ValueStateDescriptor("row", row))
+        if self.own_collections:
+            gc.callbacks.clear()
+            gc.set_threshold(700, 10, 10)
+
+    def process_element(self, value: Record, ctx: Any) -> Any:
+        before = self.row.value()
+        count = 1 if before is None else before[0] + 1
+        self.row.update(StateRow(count=count, last=value[1]))
+        yield value
 
 
 class PlainValue:
@@ -111,7 +139,7 @@ def records(quick: bool) -> list[Row]:
         ):
             pairs = []
             for _ in range(rounds):
-                weir = _weir_rate(build, seconds, settle_s)
+                weir = _weir_rate(make, build, seconds, settle_s)
                 pairs.append((weir, _loop_rate(loop, seconds / 4)))
             rows.append(
                 speed_row(
@@ -122,10 +150,39 @@ def records(quick: bool) -> list[Row]:
                     at_least=None,
                 )
             )
+        rows.append(_of_rows_in_state(seconds * 2, rounds))
     return rows
 
 
-def _weir_rate(stage: Callable[[DataStream], DataStream], seconds: float, settle_s: float) -> float:
+def _of_rows_in_state(seconds: float, rounds: int) -> Row:
+    """The rate with a row for each key, once there is one for most of them."""
+    pairs = []
+    for _ in range(rounds):
+        weir, own = (
+            _weir_rate(
+                scattered,
+                lambda rows, own=own: rows.key_by(key_of).process(LastRow(own)),
+                seconds,
+                seconds / 2,
+            )
+            for own in (False, True)
+        )
+        pairs.append((weir, own))
+    return speed_row(
+        "key_by and process, a row of state for each of a million keys, records per CPU-second",
+        "rows/s",
+        pairs,
+        against="Python's own collections of garbage",
+        at_least=1.0,
+    )
+
+
+def _weir_rate(
+    make: Callable[[int], Record],
+    stage: Callable[[DataStream], DataStream],
+    seconds: float,
+    settle_s: float,
+) -> float:
     meter = RateMeter(settle_s)
 
     def build(env: StreamExecutionEnvironment) -> None:

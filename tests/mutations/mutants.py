@@ -231,6 +231,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ("sleeps >= ASKED_SHARE * ns / 1e9 / sys.getswitchinterval()", "sleeps > 0"),
     ),
     *_planted(
+        "tests/unit/worker/test_garbage.py",
+        "weir/worker/memory/garbage.py",
+        ("        gc.freeze()", "        pass"),
+        ("        gc.unfreeze()", "        pass"),
+        ("if self._is_asked or now < self._due_ns:", "if now < self._due_ns:"),
+        ("        self._before = self._held_bytes()", "        pass"),
+    ),
+    *_planted(
         "tests/process/worker/test_threads_beside.py",
         "weir/worker/inspection/threads_beside.py",
         ("if not asked_for_lock(self._sleeps() - began_sleeps, late_ns):", "if False:"),

@@ -71,6 +71,7 @@ from weir.worker.cpu_wait import CpuPressure, CpuWait
 from weir.worker.inbox import ThreadInbox
 from weir.worker.inspection.stack_samples import SLEEPING_LOOKS, StackSamples
 from weir.worker.inspection.threads_beside import ThreadsWatch
+from weir.worker.memory.garbage import Garbage
 from weir.worker.memory.give_back import give_back
 from weir.worker.memory.held import HeldMemory
 from weir.worker.memory.holders import Holder
@@ -385,12 +386,15 @@ class WorkerProcess:
             reporter=self._master,
             end=partial(end_process, partial(self._master.flush, FLUSH_TIMEOUT_S)),
         )
+        garbage = Garbage(self._held_bytes, self._inbox, self._clock)
+        garbage.start()
         while True:
             interval_s = WATCH_ASLEEP_S if self._io.is_loop_asleep else WATCH_INTERVAL_S
             threads.sleep(random.uniform(0.5, 1.5) * interval_s, waited_ns)
             standstill.look()  # First: the stall watch goes by what it saw.
             stalls.look()
             memory.look()
+            garbage.look()
             stacks.look(self._worker, loop_thread)
             while not self._asked.empty():
                 self._report_stacks(stacks, self._asked.get())

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -50,6 +51,15 @@ class Hoard(KeyedProcessFunction):
         hoard = []
         while True:
             hoard.append(b"x" * BLOB_BYTES)
+        yield value
+
+
+class Tangle(KeyedProcessFunction):
+    """Leaves a megabyte that is part of a cycle, in few objects, for each record."""
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[int]:
+        tangle: list[Any] = [b"x" * BLOB_BYTES]
+        tangle.append(tangle)
         yield value
 
 
@@ -122,6 +132,22 @@ def test_a_worker_without_a_limit_and_one_below_it_go_on() -> None:
             )
             master.send(worker, StopProcess(AttemptNumber(1)))
             assert master.expect(WorkerExited)[1].exit_code == 0
+
+
+def test_a_worker_without_a_limit_collects_garbage_in_cycles_before_it_is_much() -> None:
+    with worker_of(graph_of(Tangle, 400), None) as (master, worker, _):
+
+        def told() -> list[SubtaskMetrics]:
+            return [m for _, m in master.unseen if isinstance(m, SubtaskMetrics)]
+
+        def has_left_much() -> bool:
+            taken = (m.records_in for m in told() if str(m.chain) == "kept-0")
+            return max(taken, default=0) * BLOB_BYTES > 2_000_000_000
+
+        master.pump_until(has_left_much, "it left two gigabytes")
+        assert max(m.memory_bytes for m in told()) < 600_000_000
+        master.send(worker, StopProcess(AttemptNumber(1)))
+        assert master.expect(WorkerExited)[1].exit_code == 0
 
 
 def test_a_limit_below_what_the_program_takes_ends_the_job() -> None:
