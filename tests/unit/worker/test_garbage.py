@@ -130,4 +130,4 @@ def test_an_old_cycle_is_collected_when_it_is_asked_for() -> None:
     was_left, is_gone, before, after = run(OLD)
     assert was_left, "it was not frozen"
     assert is_gone
-    assert after >= before > 2 * NEW_OBJECTS
+    assert min(before, after) > 2 * NEW_OBJECTS, "all else is frozen, before and after"
