@@ -194,7 +194,7 @@ class Slots:
             key=lambda index: (self._slots[index].has_failed, index not in before, index),
         )
         taken = slots[: self._needed]
-        free = iter(index for index in taken if index not in before)
+        free = (index for index in taken if index not in before)
         self._places = [index if index in taken else next(free) for index in before]
         for plan_slot, place in enumerate(self._places):
             limit = self._limits[plan_slot] = self._limit(self._slots[place].registered)

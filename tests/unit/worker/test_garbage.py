@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.unit.operators.operator_harness import ManualClock
 from weir.worker.inbox import ThreadInbox
-from weir.worker.memory.garbage import LOOK_INTERVAL_NS, NEW_OBJECTS, Garbage
+from weir.worker.memory.garbage import NEW_OBJECTS, Garbage
+from weir.worker.memory.watch import LOOK_INTERVAL_NS
 from weir.worker.ports import Call
 
 

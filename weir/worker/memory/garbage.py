@@ -25,12 +25,12 @@ from collections.abc import Callable
 from typing import Any
 
 from weir.common.clock import Clock
+from weir.worker.memory.watch import LOOK_INTERVAL_NS
 from weir.worker.ports import Call, Inbox
 
 NEW_OBJECTS = 100_000  # Fewer those that were freed since; a look takes about 50 ms.
 OLDEST = 2  # Its collection is one of all objects.
 NEVER = 2**31 - 1
-LOOK_INTERVAL_NS = 250_000_000
 GROWTH = 2  # Of the memory held since the last complete collection.
 
 
